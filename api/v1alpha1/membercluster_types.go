@@ -1,0 +1,178 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MemberClusterSpec says where the registration is.
+type MemberClusterSpec struct {
+	// secretRef is the registration Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+}
+
+// SecretReference names a Secret on the hub.
+type SecretReference struct {
+	// namespace of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the Secret that holds the cluster name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid,omitempty"`
+}
+
+// MemberClusterStatus is what the hub knows about a member.
+type MemberClusterStatus struct {
+	// conditions of the member.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// uid of the member: the UID of its kube-system namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid,omitempty"`
+
+	// kubernetesVersion of the member's API server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+
+	// endpoint is the host and port of the member's API server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// credentials is what is known about the credential in use.
+	// +optional
+	Credentials *CredentialStatus `json:"credentials,omitempty"`
+
+	// summary counts the member's objects, copies and its own.
+	// +optional
+	Summary *MemberClusterSummary `json:"summary,omitempty"`
+
+	// attention lists the worst objects of the member, at most 20.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Attention []Attention `json:"attention,omitempty"`
+}
+
+// CredentialStatus is what is known about a credential.
+type CredentialStatus struct {
+	// kind is Token or ClientCertificate.
+	// +required
+	// +kubebuilder:validation:Enum=Token;ClientCertificate
+	Kind string `json:"kind"`
+	// expirationTime, when the credential says one.
+	// +optional
+	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
+}
+
+// MemberClusterSummary counts a member's objects.
+type MemberClusterSummary struct {
+	// redises in the member.
+	// +required
+	Redises ObjectCounts `json:"redises"`
+	// nodePools in the member.
+	// +required
+	NodePools ObjectCounts `json:"nodePools"`
+	// nodes in the member.
+	// +required
+	Nodes ObjectCounts `json:"nodes"`
+	// redisesReady reads <ready>/<total>, for the column.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	RedisesReady string `json:"redisesReady,omitempty"`
+	// nodePoolsReady reads <ready>/<total>, for the column.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	NodePoolsReady string `json:"nodePoolsReady,omitempty"`
+	// nodesReady reads <ready>/<total>, for the column.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	NodesReady string `json:"nodesReady,omitempty"`
+}
+
+// ObjectCounts counts objects of a kind.
+type ObjectCounts struct {
+	// total number.
+	// +required
+	Total int32 `json:"total"`
+	// ready ones.
+	// +required
+	Ready int32 `json:"ready"`
+}
+
+// Attention is an object of a member that is not well.
+type Attention struct {
+	// kind of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// namespace of the object.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// reason that its Ready condition gives.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// since when.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// MemberCluster is what the hub knows about a member. The manager writes it; deleting it is not offboarding.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=memberclusters,scope=Cluster,shortName=mc,categories=flotilla
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`
+// +kubebuilder:printcolumn:name="Redis",type=string,JSONPath=`.status.summary.redisesReady`
+// +kubebuilder:printcolumn:name="NodePools",type=string,JSONPath=`.status.summary.nodePoolsReady`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.summary.nodesReady`
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.conditions[?(@.type=="Ready")].lastTransitionTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a cluster name is a DNS label of at most 63 characters"
+type MemberCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says where the registration is.
+	// +required
+	Spec MemberClusterSpec `json:"spec"`
+	// status is what the hub knows.
+	// +optional
+	Status MemberClusterStatus `json:"status,omitempty"`
+}
+
+// MemberClusterList is a list of MemberCluster.
+//
+// +kubebuilder:object:root=true
+type MemberClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MemberCluster `json:"items"`
+}

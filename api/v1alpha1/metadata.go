@@ -1,0 +1,64 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Labels and annotations of registration Secrets.
+const (
+	// LabelCluster marks a Secret as a registration when its value is "true".
+	LabelCluster = "flotilla.dev/cluster"
+	// LabelMulticlusterRuntime marks a Secret as a registration in the multicluster-runtime convention.
+	LabelMulticlusterRuntime = "sigs.k8s.io/multicluster-runtime-kubeconfig"
+	// KeyKubeconfig is the data key of the kubeconfig in a registration Secret.
+	KeyKubeconfig = "kubeconfig"
+	// AnnotationClusterName names the member when it is not to be named after the Secret.
+	AnnotationClusterName = "flotilla.dev/cluster-name"
+	// AnnotationPaused, when "true", makes the manager observe a member and write nothing there.
+	AnnotationPaused = "flotilla.dev/paused"
+	// AnnotationDrain, when "true", removes the copies from a member.
+	AnnotationDrain = "flotilla.dev/drain"
+	// AnnotationTakeOver names the hub whose claim on a member is taken over.
+	AnnotationTakeOver = "flotilla.dev/take-over"
+	// AnnotationReplace gives the UID of the new kube-system namespace when a registration comes to mean another cluster.
+	AnnotationReplace = "flotilla.dev/replace"
+)
+
+// Annotations of hub objects and of their copies in members.
+const (
+	// AnnotationHub holds the hub id on every copy.
+	AnnotationHub = "flotilla.dev/hub"
+	// AnnotationPlacedFrom holds "<namespace>/<name>" of the hub object on every copy; the namespace of a cluster-scoped object is empty.
+	AnnotationPlacedFrom = "flotilla.dev/placed-from"
+	// AnnotationHubUID holds the UID of the hub object on every copy, for information only.
+	AnnotationHubUID = "flotilla.dev/hub-uid"
+	// AnnotationHubGeneration holds the generation of the hub object that the copy carries.
+	AnnotationHubGeneration = "flotilla.dev/hub-generation"
+	// AnnotationSpecHash holds the hash of the effective spec that the copy was given.
+	AnnotationSpecHash = "flotilla.dev/spec-hash"
+	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.
+	AnnotationAdoptBy = "flotilla.dev/adopt-by"
+	// AnnotationConfirmLeave, on a hub object, names the clusters whose copies may go after their labels changed.
+	AnnotationConfirmLeave = "flotilla.dev/confirm-leave"
+	// AnnotationRelease, on a hub object, names the clusters whose copies are given up.
+	AnnotationRelease = "flotilla.dev/release"
+)
+
+// Labels, annotations and finalizers of what the member reconcilers make.
+const (
+	// LabelRedis holds the name of the Redis on each object that belongs to it.
+	LabelRedis = "flotilla.dev/redis"
+	// LabelNodePool holds the name of the NodePool on each object that belongs to it.
+	LabelNodePool = "flotilla.dev/node-pool"
+	// LabelRedisAuth must be "true" on a Secret that a Redis refers to for its password.
+	LabelRedisAuth = "flotilla.dev/redis-auth"
+	// AnnotationInitialized marks a PVC whose volume holds data.
+	AnnotationInitialized = "flotilla.dev/initialized"
+	// AnnotationNodeRecord holds, on a Node, what NodePools wrote and what was there before.
+	AnnotationNodeRecord = "flotilla.dev/node-record"
+	// FinalizerPlacement keeps a hub object until its copies are gone.
+	FinalizerPlacement = "flotilla.dev/placement"
+	// FinalizerNodePool keeps a NodePool while nodes carry its keys.
+	FinalizerNodePool = "flotilla.dev/node-pool"
+	// FinalizerRedis keeps a Redis until its volumes are removed, with retention policy Delete.
+	FinalizerRedis = "flotilla.dev/redis"
+)

@@ -1,0 +1,46 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Conditions of a NodePool in a member, besides Ready and Progressing.
+const (
+	// ConditionApplied is True when every node carries what the spec says, conflicts aside.
+	ConditionApplied = "Applied"
+	// ConditionNodesHealthy is True when every node is Ready.
+	ConditionNodesHealthy = "NodesHealthy"
+	// ConditionNoConflicts is True when nothing else sets the pool's keys.
+	ConditionNoConflicts = "NoConflicts"
+	// ConditionRuntimeClassReady is True when the RuntimeClass is as it should be, or none is asked for.
+	ConditionRuntimeClassReady = "RuntimeClassReady"
+)
+
+// Reasons of a NodePool in a member.
+const (
+	// ReasonAllNodesUpdated says that every node carries what the spec says.
+	ReasonAllNodesUpdated = "AllNodesUpdated"
+	// ReasonNodesPending says that some node does not carry what the spec says yet.
+	ReasonNodesPending = "NodesPending"
+	// ReasonNoMatchingNodes says that the pool is empty.
+	ReasonNoMatchingNodes = "NoMatchingNodes"
+	// ReasonAllNodesReady says that every node is Ready.
+	ReasonAllNodesReady = "AllNodesReady"
+	// ReasonNodesNotReady says that some node is not Ready.
+	ReasonNodesNotReady = "NodesNotReady"
+	// ReasonNoConflict says that nothing else sets the pool's keys.
+	ReasonNoConflict = "NoConflict"
+	// ReasonKeyConflict says that something else set one of the pool's keys. See conflictPolicy.
+	ReasonKeyConflict = "KeyConflict"
+	// ReasonOwnershipFight says that something else keeps rewriting one of the pool's keys.
+	ReasonOwnershipFight = "OwnershipFight"
+	// ReasonRecordTooLarge says that the record on a node would pass 64 KiB; the node is left alone.
+	ReasonRecordTooLarge = "RecordTooLarge"
+	// ReasonNoHandler says that no RuntimeClass is asked for.
+	ReasonNoHandler = "NoHandler"
+	// ReasonRuntimeClassApplied says that the RuntimeClass is as it should be.
+	ReasonRuntimeClassApplied = "RuntimeClassApplied"
+	// ReasonDryRun says that nothing is written because dryRun is set.
+	ReasonDryRun = "DryRun"
+	// ReasonCleaning says that nodes are being made as they were.
+	ReasonCleaning = "Cleaning"
+)

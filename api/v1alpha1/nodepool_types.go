@@ -1,0 +1,375 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// NodePoolSpec is what the nodes of a pool carry.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.labels) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || self.nodeSelector.matchLabels.all(k, !(k in self.labels))) && (!has(self.nodeSelector.matchExpressions) || self.nodeSelector.matchExpressions.all(e, !(e.key in self.labels))))",message="labels must not set keys that nodeSelector selects on: nodes would join or leave by the pool's own labels"
+// +kubebuilder:validation:XValidation:rule="!has(self.handler) || !has(self.nodeSelector) || !has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0",message="handler needs a nodeSelector with matchLabels only: a RuntimeClass cannot express matchExpressions"
+// +kubebuilder:validation:XValidation:rule="!has(self.taints) || (has(self.allowControlPlane) && self.allowControlPlane) || self.taints.all(t, !(t.key in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane taints need allowControlPlane: true"
+type NodePoolSpec struct {
+	// placement says, on the hub, which members get a copy. It is ignored in a member.
+	// +optional
+	Placement *Placement `json:"placement,omitempty"`
+
+	// nodeSelector says which nodes belong to the pool. Absent: those with label node-role.kubernetes.io/<pool>.
+	// An empty selector is refused.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty nodeSelector is refused: leave it out to use the label node-role.kubernetes.io/<pool>"
+	NodeSelector *NodeSelector `json:"nodeSelector,omitempty"`
+
+	// labels that every node of the pool carries.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes|k8s)[.]io/') || k.startsWith('node-role.kubernetes.io/') || k.matches('^([-a-z0-9.]+[.])?node-restriction[.]kubernetes[.]io/'))",message="labels under kubernetes.io and k8s.io belong to the system, except node-role.kubernetes.io and node-restriction.kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/'))",message="this label prefix belongs to another controller"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !(k in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane role labels cannot be set by a pool"
+	Labels map[string]LabelValue `json:"labels,omitempty"`
+
+	// annotations that every node of the pool carries.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|flotilla[.]dev)/'))",message="annotations under this prefix belong to the system or to another controller"
+	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
+
+	// taints that every node of the pool carries.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	// +listMapKey=effect
+	// +kubebuilder:validation:MaxItems=64
+	Taints []NodePoolTaint `json:"taints,omitempty"`
+
+	// handler of the RuntimeClass node-pool-<pool>, which selects the nodes of the pool and tolerates its taints.
+	// Absent: no RuntimeClass.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Handler string `json:"handler,omitempty"`
+
+	// weight gives precedence where pools share a node and set the same key: the higher wins, then the name. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight,omitempty"`
+
+	// conflictPolicy says what happens where a node already has another value that the pool did not write.
+	// Preserve (default) keeps it and reports it; Override replaces it and restores it later.
+	// +optional
+	// +kubebuilder:validation:Enum=Preserve;Override
+	// +kubebuilder:default=Preserve
+	ConflictPolicy string `json:"conflictPolicy,omitempty"`
+
+	// deletionPolicy says what happens to the nodes when the pool is deleted. Clean (default) makes them as they were; Orphan leaves them.
+	// +optional
+	// +kubebuilder:validation:Enum=Clean;Orphan
+	// +kubebuilder:default=Clean
+	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+
+	// allowControlPlane lets the pool take control-plane nodes.
+	// +optional
+	AllowControlPlane bool `json:"allowControlPlane,omitempty"`
+
+	// rollout bounds how fast NoExecute taints spread.
+	// +optional
+	Rollout *NodePoolRollout `json:"rollout,omitempty"`
+
+	// paused stops every change to nodes and to the RuntimeClass. Status goes on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// dryRun writes nothing to nodes and reports in status.plan what would be written.
+	// +optional
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// LabelValue is the value of a label: at most 63 letters, digits, '-', '_' and '.'.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+type LabelValue string
+
+// AnnotationValue is the value of an annotation: at most 1024 characters.
+//
+// +kubebuilder:validation:MaxLength=1024
+type AnnotationValue string
+
+// NodeSelector selects nodes by their labels.
+type NodeSelector struct {
+	// matchLabels must all be on the node.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
+
+	// matchExpressions must all hold.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	MatchExpressions []NodeSelectorRequirement `json:"matchExpressions,omitempty"`
+}
+
+// NodeSelectorRequirement is one requirement on a label.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator in ['Exists', 'DoesNotExist'] ? !has(self.values) || size(self.values) == 0 : has(self.values) && size(self.values) > 0",message="In and NotIn need values; Exists and DoesNotExist take none"
+type NodeSelectorRequirement struct {
+	// key of the label.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Key string `json:"key"`
+	// operator of the requirement.
+	// +required
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+	// values for In and NotIn.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	Values []string `json:"values,omitempty"`
+}
+
+// NodePoolTaint is a taint that the nodes of a pool carry.
+type NodePoolTaint struct {
+	// key of the taint.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|flotilla[.]dev)/')",message="this taint prefix belongs to the system or to another controller"
+	Key string `json:"key"`
+	// value of the taint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+	Value string `json:"value,omitempty"`
+	// effect of the taint.
+	// +required
+	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
+	Effect corev1.TaintEffect `json:"effect"`
+	// propagation says when the taint is put on. Always (default) keeps it there; OnInitialization puts it on once, when a node joins.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;OnInitialization
+	// +kubebuilder:default=Always
+	Propagation string `json:"propagation,omitempty"`
+}
+
+// NodePoolRollout bounds how fast NoExecute taints spread.
+type NodePoolRollout struct {
+	// maxUnavailable is how many nodes of the pool may be not ready while NoExecute taints are put on: a number or a percentage. Default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XIntOrString
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// minReadySeconds is how long a node must be Ready after a NoExecute taint before the next gets one. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+}
+
+// Values of the enums above.
+const (
+	NodeConflictPolicyPreserve       = "Preserve"
+	NodeConflictPolicyOverride       = "Override"
+	NodeDeletionPolicyClean          = "Clean"
+	NodeDeletionPolicyOrphan         = "Orphan"
+	TaintPropagationAlways           = "Always"
+	TaintPropagationOnInitialization = "OnInitialization"
+	// NodeRolePrefix is the prefix of the role label that makes a node a member of a pool without nodeSelector.
+	NodeRolePrefix = "node-role.kubernetes.io/"
+	// RuntimeClassPrefix is the prefix of the RuntimeClass of a pool.
+	RuntimeClassPrefix = "node-pool-"
+)
+
+// NodePoolStatus is what the nodes of a pool are; on the hub, added up over the members that can be seen.
+type NodePoolStatus struct {
+	// conditions of the pool.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=24
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// status in one number: 200 all applied, 206 some members unreachable, 409 conflicts, 500 apply errors, 503 none reachable.
+	// +optional
+	Status int32 `json:"status"`
+
+	NodePoolCounts `json:",inline"`
+
+	// ownedKeys are the keys that this pool's spec has or had and may still be on nodes:
+	// label:<key>, annotation:<key>, taint:<key>:<effect>. Empty on the hub.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:items:MaxLength=512
+	OwnedKeys []string `json:"ownedKeys,omitempty"`
+
+	// plan is what a dry run would write.
+	// +optional
+	Plan *NodePoolPlan `json:"plan,omitempty"`
+
+	FleetStatus `json:",inline"`
+
+	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Clusters []NodePoolClusterStatus `json:"clusters,omitempty"`
+}
+
+// NodePoolCounts counts and sums the nodes of a pool.
+type NodePoolCounts struct {
+	// nodeCount is the number of nodes.
+	// +optional
+	NodeCount int32 `json:"nodeCount"`
+	// readyNodes is the number of nodes that are Ready.
+	// +optional
+	ReadyNodes int32 `json:"readyNodes"`
+	// unschedulableNodes is the number of nodes that are cordoned.
+	// +optional
+	UnschedulableNodes int32 `json:"unschedulableNodes"`
+	// updatedNodes is the number of nodes that carry what the spec says.
+	// +optional
+	UpdatedNodes int32 `json:"updatedNodes"`
+	// conflictingNodes is the number of nodes where something else sets one of the pool's keys.
+	// +optional
+	ConflictingNodes int32 `json:"conflictingNodes"`
+	// capacity sums the nodes' capacity.
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// allocatable sums what the nodes can give to Pods.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// schedulable sums allocatable over nodes that are Ready and not cordoned.
+	// +optional
+	Schedulable corev1.ResourceList `json:"schedulable,omitempty"`
+	// architectures counts nodes by CPU architecture.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Architectures []NodeGroup `json:"architectures,omitempty"`
+	// zones counts nodes by topology.kubernetes.io/zone.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Zones []NodeGroup `json:"zones,omitempty"`
+}
+
+// NodeGroup counts nodes that have something in common.
+type NodeGroup struct {
+	// name of what they have in common.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// nodeCount is the number of nodes.
+	// +required
+	NodeCount int32 `json:"nodeCount"`
+	// readyNodes is the number of nodes that are Ready.
+	// +required
+	ReadyNodes int32 `json:"readyNodes"`
+}
+
+// NodePoolPlan is what a dry run would write.
+type NodePoolPlan struct {
+	// nodes is the number of nodes that would be patched.
+	// +required
+	Nodes int32 `json:"nodes"`
+	// changes are the first distinct changes, at most 50: "add label example.com/team", ...
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=512
+	Changes []string `json:"changes,omitempty"`
+}
+
+// NodePoolClusterStatus is what is known about the copy of a NodePool in one member.
+type NodePoolClusterStatus struct {
+	ClusterStatus `json:",inline"`
+
+	// status is the copy's number.
+	// +optional
+	Status int32 `json:"status,omitempty"`
+	// nodeCount is the number of nodes there.
+	// +optional
+	NodeCount int32 `json:"nodeCount"`
+	// readyNodes is the number of nodes there that are Ready.
+	// +optional
+	ReadyNodes int32 `json:"readyNodes"`
+	// updatedNodes is the number of nodes there that carry what the spec says.
+	// +optional
+	UpdatedNodes int32 `json:"updatedNodes"`
+	// allocatable sums what the nodes there can give to Pods.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+}
+
+// NodePool is a set of nodes that carry the same labels, annotations and taints. On the hub it stands for itself in many members.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=nodepools,scope=Cluster,categories=flotilla
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Status",type=integer,JSONPath=`.status.status`
+// +kubebuilder:printcolumn:name="NodeCount",type=integer,JSONPath=`.status.nodeCount`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedNodes`
+// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.clusterCounts.desired`
+// +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.clusterCounts.unknown`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.allocatable.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.allocatable.memory`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Conflicts",type=integer,JSONPath=`.status.conflictingNodes`,priority=1
+// +kubebuilder:printcolumn:name="Weight",type=integer,JSONPath=`.spec.weight`,priority=1
+// +kubebuilder:printcolumn:name="Handler",type=string,JSONPath=`.spec.handler`,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a NodePool is a DNS label of at most 53 characters: its role label and RuntimeClass are named after it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.labels) || !self.spec.labels.exists(k, k.startsWith('node-role.kubernetes.io/')) || (self.spec.labels.exists_one(k, k.startsWith('node-role.kubernetes.io/')) && ('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="a pool may set only its own node-role.kubernetes.io label"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.labels) || has(self.spec.nodeSelector) || !(('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="without nodeSelector the role label is what makes a node a member: a pool cannot set it"
+type NodePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the nodes of the pool carry.
+	// +optional
+	// +kubebuilder:default={}
+	Spec NodePoolSpec `json:"spec,omitempty"`
+	// status is what they are.
+	// +optional
+	Status NodePoolStatus `json:"status,omitempty"`
+}
+
+// NodePoolList is a list of NodePool.
+//
+// +kubebuilder:object:root=true
+type NodePoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodePool `json:"items"`
+}
+
+// GetPlacement returns spec.placement.
+func (p *NodePool) GetPlacement() *Placement { return p.Spec.Placement }
+
+// GetFleetStatus returns the part of status that both kinds share.
+func (p *NodePool) GetFleetStatus() *FleetStatus { return &p.Status.FleetStatus }
+
+// GetConditions returns the conditions to read and change.
+func (p *NodePool) GetConditions() *[]metav1.Condition { return &p.Status.Conditions }

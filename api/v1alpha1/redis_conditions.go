@@ -1,0 +1,68 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Conditions of a Redis in a member, besides Ready and Progressing.
+const (
+	// ConditionDegraded is True when the Redis serves with less than it should.
+	ConditionDegraded = "Degraded"
+	// ConditionPrimaryAvailable is True when the primary takes writes.
+	ConditionPrimaryAvailable = "PrimaryAvailable"
+	// ConditionStorageReady is True when every volume is bound and of its size.
+	ConditionStorageReady = "StorageReady"
+	// ConditionConfigApplied is True when every Pod runs with the configuration of the spec.
+	ConditionConfigApplied = "ConfigApplied"
+	// ConditionRolloutBlocked is True when an update stopped before harm.
+	ConditionRolloutBlocked = "RolloutBlocked"
+	// ConditionEmptyPrimaryBlocked is True when the primary's volume is empty while there was data.
+	ConditionEmptyPrimaryBlocked = "EmptyPrimaryBlocked"
+	// ConditionDataAtRisk is True when the spec allows data to be lost.
+	ConditionDataAtRisk = "DataAtRisk"
+	// ConditionPaused is True while nothing is changed because the object, or its member, is paused.
+	ConditionPaused = "Paused"
+)
+
+// Reasons of a Redis in a member.
+const (
+	// ReasonAllReplicasReady says that every Pod asked for is Ready.
+	ReasonAllReplicasReady = "AllReplicasReady"
+	// ReasonReplicasNotReady says that some Pod is not Ready.
+	ReasonReplicasNotReady = "ReplicasNotReady"
+	// ReasonPrimaryReady says that <name>-0 is Ready.
+	ReasonPrimaryReady = "PrimaryReady"
+	// ReasonPrimaryNotReady says that <name>-0 is missing or not Ready.
+	ReasonPrimaryNotReady = "PrimaryNotReady"
+	// ReasonScaledToZero says that replicas is 0.
+	ReasonScaledToZero = "ScaledToZero"
+	// ReasonBound says that every volume is bound.
+	ReasonBound = "Bound"
+	// ReasonVolumesPending says that some volume is not bound.
+	ReasonVolumesPending = "VolumesPending"
+	// ReasonEphemeral says that data is on an EmptyDir.
+	ReasonEphemeral = "Ephemeral"
+	// ReasonPersistenceDisabled says that nothing is written to storage.
+	ReasonPersistenceDisabled = "PersistenceDisabled"
+	// ReasonNone says that there is nothing to report.
+	ReasonNone = "None"
+	// ReasonUpdated says that every Pod carries the current spec.
+	ReasonUpdated = "Updated"
+	// ReasonRollingUpdate says that Pods are being replaced one by one.
+	ReasonRollingUpdate = "RollingUpdate"
+	// ReasonSecretMissing says that the Secret that the spec refers to does not exist, lacks the key or the label flotilla.dev/redis-auth.
+	ReasonSecretMissing = "SecretMissing"
+	// ReasonAuthLost says that the password of an initialised Redis is gone. Restore Secret <name>-auth.
+	ReasonAuthLost = "AuthLost"
+	// ReasonPaused says that spec.paused is set.
+	ReasonPaused = "Paused"
+	// ReasonConfigRejected says that the configuration has a value that cannot be rendered.
+	ReasonConfigRejected = "ConfigRejected"
+	// ReasonForbidden says that the member refused a read or a write; the message names verb and resource.
+	ReasonForbidden = "Forbidden"
+	// ReasonDeleting says that the object is being deleted.
+	ReasonDeleting = "Deleting"
+	// ReasonRolloutStuck says that a replaced Pod does not become Ready; revert the change.
+	ReasonRolloutStuck = "RolloutStuck"
+	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
+	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+)

@@ -1,0 +1,399 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RedisSpec is what a Redis should be.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.mode) || self.persistence.mode != 'None' || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir') || (has(self.persistence.acceptDataLoss) && self.persistence.acceptDataLoss)",message="persistence.mode None on a PersistentVolumeClaim loses the data at each restart: set persistence.acceptDataLoss: true, or storage.type: EmptyDir"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory"
+type RedisSpec struct {
+	// placement says, on the hub, which members get a copy. It is ignored in a member.
+	// +optional
+	Placement *Placement `json:"placement,omitempty"`
+
+	// mode is how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it.
+	// +optional
+	// +kubebuilder:validation:Enum=Replication
+	// +kubebuilder:default=Replication
+	Mode string `json:"mode,omitempty"`
+
+	// replicas is the number of data Pods, the primary included. Default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// image is an official redis (7.0 or later) or valkey image, used unchanged.
+	// +optional
+	// +kubebuilder:default="redis:8.2"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// port that Redis listens on. Default 6379. Changing it restarts all Pods together.
+	// +optional
+	// +kubebuilder:default=6379
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=65535
+	// +kubebuilder:validation:XValidation:rule="!(self in [8081, 9121, 26379])",message="ports 8081, 9121 and 26379 are reserved"
+	Port int32 `json:"port,omitempty"`
+
+	// resources of the redis container.
+	// +optional
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// storage holds the data.
+	// +optional
+	// +kubebuilder:default={type: "PersistentVolumeClaim", size: "1Gi", retentionPolicy: "Retain"}
+	Storage RedisStorage `json:"storage,omitempty"`
+
+	// persistence says what is written to storage.
+	// +optional
+	// +kubebuilder:default={mode: "AOF", appendFsync: "everysec"}
+	Persistence RedisPersistence `json:"persistence,omitempty"`
+
+	// memory bounds the data set.
+	// +optional
+	Memory *RedisMemory `json:"memory,omitempty"`
+
+	// config holds further redis.conf directives, at most 64. Directives that the operator owns are refused.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z][a-z0-9-]{0,63}$'))",message="a directive is lower-case letters, digits and hyphens"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['activedefrag','active-defrag-cycle-max','active-defrag-cycle-min','active-defrag-ignore-bytes','active-defrag-threshold-lower','active-defrag-threshold-upper','activerehashing','auto-aof-rewrite-min-size','auto-aof-rewrite-percentage','busy-reply-threshold','client-output-buffer-limit','client-query-buffer-limit','databases','dynamic-hz','hash-max-listpack-entries','hash-max-listpack-value','hll-sparse-max-bytes','hz','io-threads','io-threads-do-reads','jemalloc-bg-thread','latency-monitor-threshold','latency-tracking','lazyfree-lazy-eviction','lazyfree-lazy-expire','lazyfree-lazy-server-del','lazyfree-lazy-user-del','lazyfree-lazy-user-flush','lfu-decay-time','lfu-log-factor','list-compress-depth','list-max-listpack-size','loglevel','maxclients','maxmemory-clients','maxmemory-eviction-tenacity','maxmemory-samples','no-appendfsync-on-rewrite','notify-keyspace-events','proto-max-bulk-len','rdbchecksum','rdbcompression','rdb-save-incremental-fsync','aof-rewrite-incremental-fsync','aof-use-rdb-preamble','repl-backlog-size','repl-backlog-ttl','repl-diskless-sync','repl-diskless-sync-delay','repl-disable-tcp-nodelay','repl-timeout','set-max-intset-entries','set-max-listpack-entries','set-max-listpack-value','slowlog-log-slower-than','slowlog-max-len','stream-node-max-bytes','stream-node-max-entries','stop-writes-on-bgsave-error','tcp-backlog','tcp-keepalive','timeout','tracking-table-max-keys','zset-max-listpack-entries','zset-max-listpack-value'])",message="only tunables may be set here; persistence, memory, auth, replication and network directives have fields of their own or belong to the operator (see docs/api.md)"
+	Config map[string]ConfigValue `json:"config,omitempty"`
+
+	// auth says how clients authenticate.
+	// +optional
+	// +kubebuilder:default={mode: "Password"}
+	Auth RedisAuth `json:"auth,omitempty"`
+
+	// nodeSelector restricts the nodes that Pods run on.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// tolerations of the Pods.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// podAntiAffinity spreads the Pods over nodes. Default Preferred.
+	// +optional
+	// +kubebuilder:validation:Enum=Preferred;Required;Disabled
+	// +kubebuilder:default=Preferred
+	PodAntiAffinity string `json:"podAntiAffinity,omitempty"`
+
+	// priorityClassName of the Pods.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// runtimeClassName of the Pods, for instance node-pool-<pool>.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RuntimeClassName string `json:"runtimeClassName,omitempty"`
+
+	// imagePullSecrets name Secrets in the namespace of the Redis.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+
+	// imagePullPolicy of the redis container. Default IfNotPresent.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	// +kubebuilder:default=IfNotPresent
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+
+	// terminationGracePeriodSeconds is how long Redis has to flush its data when a Pod stops. Default 60.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=3600
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+
+	// paused stops every change to the objects of this Redis, healing included. Status goes on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// ConfigValue is the value of a directive: 1 to 256 printable ASCII characters without quotes and backslashes.
+//
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=256
+// +kubebuilder:validation:Pattern=`^[ !#-&(-\[\]-~]+$`
+type ConfigValue string
+
+// RedisStorage holds the data of each Pod.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || !has(oldSelf.type) || self.type == oldSelf.type",message="storage.type is immutable: create another Redis and move the data"
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable"
+// +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="storage.size can only grow"
+// +kubebuilder:validation:XValidation:rule="!has(self.size) || quantity(string(self.size)).isGreaterThan(quantity('0'))",message="storage.size must be more than zero"
+type RedisStorage struct {
+	// type of the volume. Data on EmptyDir is lost with the Pod.
+	// +optional
+	// +kubebuilder:validation:Enum=PersistentVolumeClaim;EmptyDir
+	// +kubebuilder:default=PersistentVolumeClaim
+	Type string `json:"type,omitempty"`
+
+	// size of each volume. Default 1Gi. It can only grow.
+	// +optional
+	// +kubebuilder:default="1Gi"
+	Size resource.Quantity `json:"size,omitempty"`
+
+	// storageClassName of the volumes; the member's default class when absent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
+
+	// retentionPolicy says what happens to the volumes when the Redis itself is deleted. Default Retain.
+	// Scaling down always keeps them.
+	// +optional
+	// +kubebuilder:validation:Enum=Retain;Delete
+	// +kubebuilder:default=Retain
+	RetentionPolicy string `json:"retentionPolicy,omitempty"`
+}
+
+// RedisPersistence says what is written to storage.
+type RedisPersistence struct {
+	// mode of persistence. Default AOF.
+	// +optional
+	// +kubebuilder:validation:Enum=AOF;RDB;AOFAndRDB;None
+	// +kubebuilder:default=AOF
+	Mode string `json:"mode,omitempty"`
+
+	// appendFsync is Redis' own directive. Default everysec.
+	// +optional
+	// +kubebuilder:validation:Enum=always;everysec;"no"
+	// +kubebuilder:default=everysec
+	AppendFsync string `json:"appendFsync,omitempty"`
+
+	// acceptDataLoss consents to mode None on a volume that would keep data.
+	// +optional
+	AcceptDataLoss bool `json:"acceptDataLoss,omitempty"`
+}
+
+// RedisMemory bounds the data set.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.maxMemory) && has(self.maxMemoryPercent))",message="give maxMemory or maxMemoryPercent, not both"
+type RedisMemory struct {
+	// maxMemory in bytes, as a quantity.
+	// +optional
+	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
+
+	// maxMemoryPercent of resources.limits.memory. Default 75 when there is a limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=95
+	MaxMemoryPercent *int32 `json:"maxMemoryPercent,omitempty"`
+
+	// maxMemoryPolicy is Redis' own directive. Default noeviction.
+	// +optional
+	// +kubebuilder:validation:Enum=noeviction;allkeys-lru;allkeys-lfu;allkeys-random;volatile-lru;volatile-lfu;volatile-random;volatile-ttl
+	// +kubebuilder:default=noeviction
+	MaxMemoryPolicy string `json:"maxMemoryPolicy,omitempty"`
+}
+
+// RedisAuth says how clients authenticate.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Password' || !has(self.secretRef)",message="secretRef needs mode Password"
+type RedisAuth struct {
+	// mode is Password (default) or Disabled. Changing it restarts all Pods together.
+	// +optional
+	// +kubebuilder:validation:Enum=Password;Disabled
+	// +kubebuilder:default=Password
+	Mode string `json:"mode,omitempty"`
+
+	// secretRef names a Secret of the member, in the namespace of the Redis and with label
+	// flotilla.dev/redis-auth: "true". Absent: Secret <name>-auth is created once, with a generated password.
+	// +optional
+	SecretRef *RedisSecretRef `json:"secretRef,omitempty"`
+}
+
+// RedisSecretRef is a key of a Secret.
+type RedisSecretRef struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// key in the Secret. Default password.
+	// +optional
+	// +kubebuilder:default=password
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// Values of the enums above.
+const (
+	RedisModeReplication          = "Replication"
+	RedisStoragePVC               = "PersistentVolumeClaim"
+	RedisStorageEmptyDir          = "EmptyDir"
+	RedisRetentionDelete          = "Delete"
+	RedisPersistenceAOF           = "AOF"
+	RedisPersistenceRDB           = "RDB"
+	RedisPersistenceAOFAndRDB     = "AOFAndRDB"
+	RedisPersistenceNone          = "None"
+	RedisAuthPassword             = "Password"
+	RedisAuthDisabled             = "Disabled"
+	RedisPodAntiAffinityPreferred = "Preferred"
+	RedisPodAntiAffinityRequired  = "Required"
+	RedisRolePrimary              = "primary"
+	RedisRoleReplica              = "replica"
+	RedisSecretKeyPassword        = "password"
+)
+
+// RedisStatus is what a Redis is; on the hub, added up over the members that can be seen.
+type RedisStatus struct {
+	// conditions of the Redis.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=24
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// replicas is the number of Pods.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// readyReplicas is the number of Pods that are Ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// updatedReplicas is the number of Pods that carry the current spec.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+
+	// desiredReplicas sums the replicas asked for, members that cannot be seen included.
+	// +optional
+	DesiredReplicas int32 `json:"desiredReplicas"`
+
+	// selector of the Pods, for the scale subresource. Empty on the hub.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Selector string `json:"selector,omitempty"`
+
+	// primary is the Pod that takes writes. Empty on the hub.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Primary string `json:"primary,omitempty"`
+
+	// members are the Pods. Empty on the hub.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Members []RedisMember `json:"members,omitempty"`
+
+	FleetStatus `json:",inline"`
+
+	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Clusters []RedisClusterStatus `json:"clusters,omitempty"`
+}
+
+// RedisMember is one Pod of a Redis.
+type RedisMember struct {
+	// name of the Pod.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// role is primary or replica.
+	// +required
+	// +kubebuilder:validation:Enum=primary;replica
+	Role string `json:"role"`
+	// ready says that the Pod is Ready.
+	// +required
+	Ready bool `json:"ready"`
+	// node that the Pod runs on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+}
+
+// RedisClusterStatus is what is known about the copy of a Redis in one member.
+type RedisClusterStatus struct {
+	ClusterStatus `json:",inline"`
+
+	// replicas is the number of Pods there.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// readyReplicas is the number of Pods there that are Ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// updatedReplicas is the number of Pods there that carry the current spec.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+}
+
+// Redis is a Redis instance: a primary and the replicas that follow it. On the hub it stands for itself in many members.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=redises,categories=flotilla
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.desiredReplicas`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`
+// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.clusterCounts.desired`
+// +kubebuilder:printcolumn:name="ClustersReady",type=integer,JSONPath=`.status.clusterCounts.ready`
+// +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.clusterCounts.unknown`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",message="the name of a Redis starts with a letter, has lower-case letters, digits and hyphens, and at most 40 characters: its Services and Pods are named after it"
+type Redis struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the Redis should be.
+	// +optional
+	// +kubebuilder:default={}
+	Spec RedisSpec `json:"spec,omitempty"`
+	// status is what it is.
+	// +optional
+	Status RedisStatus `json:"status,omitempty"`
+}
+
+// RedisList is a list of Redis.
+//
+// +kubebuilder:object:root=true
+type RedisList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Redis `json:"items"`
+}
+
+// GetPlacement returns spec.placement.
+func (r *Redis) GetPlacement() *Placement { return r.Spec.Placement }
+
+// GetFleetStatus returns the part of status that both kinds share.
+func (r *Redis) GetFleetStatus() *FleetStatus { return &r.Status.FleetStatus }
+
+// GetConditions returns the conditions to read and change.
+func (r *Redis) GetConditions() *[]metav1.Condition { return &r.Status.Conditions }
