@@ -165,7 +165,7 @@ type MemberCluster struct {
 	Spec MemberClusterSpec `json:"spec"`
 	// status is what the hub knows.
 	// +optional
-	Status MemberClusterStatus `json:"status,omitempty"`
+	Status MemberClusterStatus `json:"status,omitzero"`
 }
 
 // MemberClusterList is a list of MemberCluster.

@@ -17,6 +17,8 @@ const (
 	AnnotationPaused = "flotilla.dev/paused"
 	// AnnotationDrain, when "true", removes the copies from a member.
 	AnnotationDrain = "flotilla.dev/drain"
+	// AnnotationKinds lists, separated by commas, the kinds of ours that a member takes part in; all when it is absent.
+	AnnotationKinds = "flotilla.dev/kinds"
 	// AnnotationTakeOver names the hub whose claim on a member is taken over.
 	AnnotationTakeOver = "flotilla.dev/take-over"
 	// AnnotationReplace gives the UID of the new kube-system namespace when a registration comes to mean another cluster.
@@ -35,6 +37,8 @@ const (
 	AnnotationHubGeneration = "flotilla.dev/hub-generation"
 	// AnnotationSpecHash holds the hash of the effective spec that the copy was given.
 	AnnotationSpecHash = "flotilla.dev/spec-hash"
+	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
+	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
 	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.
 	AnnotationAdoptBy = "flotilla.dev/adopt-by"
 	// AnnotationConfirmLeave, on a hub object, names the clusters whose copies may go after their labels changed.

@@ -350,10 +350,10 @@ type NodePool struct {
 	// spec is what the nodes of the pool carry.
 	// +optional
 	// +kubebuilder:default={}
-	Spec NodePoolSpec `json:"spec,omitempty"`
+	Spec NodePoolSpec `json:"spec,omitzero"`
 	// status is what they are.
 	// +optional
-	Status NodePoolStatus `json:"status,omitempty"`
+	Status NodePoolStatus `json:"status,omitzero"`
 }
 
 // NodePoolList is a list of NodePool.

@@ -46,6 +46,12 @@ const (
 	ReasonPending = "Pending"
 	// ReasonNameConflict says that the member has an object of this name that is not our copy.
 	ReasonNameConflict = "NameConflict"
+	// ReasonPlacementInvalid says that a selector of the placement does not parse; nothing is changed until it does.
+	ReasonPlacementInvalid = "PlacementInvalid"
+	// ReasonFieldDropped says that the member stored something else than what was sent: its CRD lacks a field, or a webhook changes it.
+	ReasonFieldDropped = "FieldDropped"
+	// ReasonNamespaceMissing says that the member lacks the namespace and that namespaces are not created there.
+	ReasonNamespaceMissing = "NamespaceMissing"
 	// ReasonOverrideInvalid says that an override does not decode into the spec.
 	ReasonOverrideInvalid = "OverrideInvalid"
 	// ReasonNamespaceNotAllowed says that copies may not be placed into that namespace.

@@ -48,17 +48,17 @@ type RedisSpec struct {
 
 	// resources of the redis container.
 	// +optional
-	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	Resources corev1.ResourceRequirements `json:"resources,omitzero"`
 
 	// storage holds the data.
 	// +optional
 	// +kubebuilder:default={type: "PersistentVolumeClaim", size: "1Gi", retentionPolicy: "Retain"}
-	Storage RedisStorage `json:"storage,omitempty"`
+	Storage RedisStorage `json:"storage,omitzero"`
 
 	// persistence says what is written to storage.
 	// +optional
 	// +kubebuilder:default={mode: "AOF", appendFsync: "everysec"}
-	Persistence RedisPersistence `json:"persistence,omitempty"`
+	Persistence RedisPersistence `json:"persistence,omitzero"`
 
 	// memory bounds the data set.
 	// +optional
@@ -74,7 +74,7 @@ type RedisSpec struct {
 	// auth says how clients authenticate.
 	// +optional
 	// +kubebuilder:default={mode: "Password"}
-	Auth RedisAuth `json:"auth,omitempty"`
+	Auth RedisAuth `json:"auth,omitzero"`
 
 	// nodeSelector restricts the nodes that Pods run on.
 	// +optional
@@ -151,7 +151,7 @@ type RedisStorage struct {
 	// size of each volume. Default 1Gi. It can only grow.
 	// +optional
 	// +kubebuilder:default="1Gi"
-	Size resource.Quantity `json:"size,omitempty"`
+	Size resource.Quantity `json:"size,omitzero"`
 
 	// storageClassName of the volumes; the member's default class when absent.
 	// +optional
@@ -374,10 +374,10 @@ type Redis struct {
 	// spec is what the Redis should be.
 	// +optional
 	// +kubebuilder:default={}
-	Spec RedisSpec `json:"spec,omitempty"`
+	Spec RedisSpec `json:"spec,omitzero"`
 	// status is what it is.
 	// +optional
-	Status RedisStatus `json:"status,omitempty"`
+	Status RedisStatus `json:"status,omitzero"`
 }
 
 // RedisList is a list of Redis.

@@ -1,0 +1,121 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func newRedis(change func(*flotillav1.Redis)) *flotillav1.Redis {
+	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cache"}}
+	change(redis)
+	return redis
+}
+
+func TestRedis_Validation(t *testing.T) {
+	percent := int32(50)
+	quantity := resource.MustParse("1Gi")
+	for name, tc := range map[string]struct {
+		change func(*flotillav1.Redis)
+		want   string
+	}{
+		"nothing but a name":         {func(*flotillav1.Redis) {}, ""},
+		"name starts with a digit":   {func(r *flotillav1.Redis) { r.Name = "1cache" }, "starts with a letter"},
+		"name of 41 characters":      {func(r *flotillav1.Redis) { r.Name = strings.Repeat("a", 41) }, "at most 40 characters"},
+		"name of 40 characters":      {func(r *flotillav1.Redis) { r.Name = strings.Repeat("a", 40) }, ""},
+		"too many replicas":          {func(r *flotillav1.Redis) { n := int32(10); r.Spec.Replicas = &n }, "less than or equal to 9"},
+		"reserved port":              {func(r *flotillav1.Redis) { r.Spec.Port = 26379 }, "reserved"},
+		"no persistence on a volume": {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "None" }, "acceptDataLoss"},
+		"no persistence, accepted": {func(r *flotillav1.Redis) {
+			r.Spec.Persistence = flotillav1.RedisPersistence{Mode: "None", AcceptDataLoss: true}
+		}, ""},
+		"no persistence on EmptyDir": {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "None"; r.Spec.Storage.Type = "EmptyDir" }, ""},
+		"percent without a limit":    {func(r *flotillav1.Redis) { r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPercent: &percent} }, "resources.limits.memory"},
+		"percent and bytes": {func(r *flotillav1.Redis) {
+			r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPercent: &percent, MaxMemory: &quantity}
+		}, "not both"},
+		"percent with a limit": {func(r *flotillav1.Redis) {
+			r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPercent: &percent}
+			r.Spec.Resources.Limits = corev1.ResourceList{"memory": quantity}
+		}, ""},
+		"directive of the operator":   {config("requirepass", "x"), "only tunables"},
+		"directive that loads code":   {config("loadmodule", "/x.so"), "only tunables"},
+		"directive in capitals":       {config("Timeout", "1"), "lower-case"},
+		"value with a line break":     {config("timeout", "1\nrequirepass x"), "should match"},
+		"value with a quote":          {config("notify-keyspace-events", `"KEA`), "should match"},
+		"tunable":                     {config("timeout", "300"), ""},
+		"tunable with an empty value": {config("timeout", ""), "at least 1 chars"},
+		"secret without auth": {func(r *flotillav1.Redis) {
+			r.Spec.Auth = flotillav1.RedisAuth{Mode: "Disabled", SecretRef: &flotillav1.RedisSecretRef{Name: "a"}}
+		}, "secretRef needs mode Password"},
+		"negative size":                  {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("-1") }, "more than zero"},
+		"empty placement":                {placement(flotillav1.Placement{}), "say all: true"},
+		"empty selector":                 {placement(flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{}}), "say all: true"},
+		"all":                            {placement(flotillav1.Placement{All: true}), ""},
+		"all and names":                  {placement(flotillav1.Placement{All: true, Clusters: []string{"a"}}), "excludes"},
+		"cluster name that is no label":  {placement(flotillav1.Placement{Clusters: []string{"A_b"}}), "should match"},
+		"override for nobody":            {override(flotillav1.Override{Patch: &apiextensionsv1.JSON{Raw: []byte(`{}`)}}), "either clusters or a clusterSelector"},
+		"override":                       {override(flotillav1.Override{Clusters: []string{"a"}, Patch: &apiextensionsv1.JSON{Raw: []byte(`{"replicas":2}`)}}), ""},
+		"override that is not an object": {override(flotillav1.Override{Clusters: []string{"a"}, Patch: &apiextensionsv1.JSON{Raw: []byte(`3`)}}), "must be of type object"},
+	} {
+		t.Run(name, func(t *testing.T) { expectAnswer(t, newRedis(tc.change), tc.want) })
+	}
+}
+
+func TestRedis_Transitions(t *testing.T) {
+	namespace := server.Namespace(t)
+	redis := newRedis(func(r *flotillav1.Redis) { r.Namespace = namespace })
+	if err := server.Client.Create(t.Context(), redis); err != nil {
+		t.Fatal(err)
+	}
+	class := "fast"
+	for name, tc := range map[string]struct {
+		change func(*flotillav1.Redis)
+		want   string
+	}{
+		"storage grows":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("2Gi") }, ""},
+		"storage shrinks":    {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1000Mi") }, "can only grow"},
+		"storage type":       {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "immutable"},
+		"storage class":      {func(r *flotillav1.Redis) { r.Spec.Storage.StorageClassName = &class }, "immutable"},
+		"port":               {func(r *flotillav1.Redis) { r.Spec.Port = 7000 }, ""},
+		"replicas to nought": {func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := redis.DeepCopy()
+			tc.change(changed)
+			compareAnswer(t, server.Client.Update(t.Context(), changed, client.DryRunAll), tc.want)
+		})
+	}
+}
+
+func TestMemberCluster_NameIsALabel(t *testing.T) {
+	mc := &flotillav1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "eu.one"},
+		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "a", Name: "b"}},
+	}
+	expectAnswer(t, mc, "a cluster name is a DNS label")
+}
+
+func config(key, value string) func(*flotillav1.Redis) {
+	return func(r *flotillav1.Redis) {
+		r.Spec.Config = map[string]flotillav1.ConfigValue{key: flotillav1.ConfigValue(value)}
+	}
+}
+
+func placement(p flotillav1.Placement) func(*flotillav1.Redis) {
+	return func(r *flotillav1.Redis) { r.Spec.Placement = &p }
+}
+
+func override(o flotillav1.Override) func(*flotillav1.Redis) {
+	return placement(flotillav1.Placement{Clusters: []string{"a"}, Overrides: []flotillav1.Override{o}})
+}

@@ -1,0 +1,342 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// namespace is where the suite's Redis lives, on the hub and in the members.
+const namespace = "shop"
+
+func webPool() *flotillav1.NodePool {
+	return &flotillav1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: flotillav1.NodePoolSpec{
+			Placement:    &flotillav1.Placement{ClusterSelector: everyRegion()},
+			NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"example.com/group": "web"}},
+			Labels:       map[string]flotillav1.LabelValue{"example.com/team": "web"},
+			Taints:       []flotillav1.NodePoolTaint{{Key: "example.com/dedicated", Value: "web", Effect: corev1.TaintEffectPreferNoSchedule}},
+			Handler:      "runc",
+		},
+	}
+}
+
+func cacheRedis() *flotillav1.Redis {
+	replicas := int32(3)
+	return &flotillav1.Redis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache"},
+		Spec: flotillav1.RedisSpec{
+			Replicas: &replicas,
+			Placement: &flotillav1.Placement{
+				ClusterSelector: everyRegion(),
+				Overrides: []flotillav1.Override{{
+					Clusters: []string{"member-2"},
+					Patch:    &apiextensionsv1.JSON{Raw: []byte(`{"replicas":2}`)},
+				}},
+			},
+		},
+	}
+}
+
+func everyRegion() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "region", Operator: metav1.LabelSelectorOpExists}}}
+}
+
+// prepareMember gives a member the CRDs and the hub's rights, as its owner would.
+func (f *fleet) prepareMember(t *testing.T, name string) {
+	t.Helper()
+	f.kubectl(t, name, "apply", "-k", f.root+"/config/member")
+}
+
+// registration makes a registration Secret with a token of the member's ServiceAccount for the hub.
+func (f *fleet) registration(t *testing.T, name string, labels map[string]string) *corev1.Secret {
+	t.Helper()
+	config := f.configs[name]
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := clientset.CoreV1().ServiceAccounts("flotilla-system").CreateToken(f.ctx, "flotilla-hub", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("asking %q for a token: %v", name, err)
+	}
+	ca := config.CAData
+	if len(ca) == 0 {
+		if ca, err = os.ReadFile(config.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"member": {Server: config.Host, CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"hub": {Token: token.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "member", AuthInfo: "hub"}},
+		CurrentContext: "hub",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{flotillav1.LabelCluster: "true"}
+	maps.Copy(all, labels)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: name, Labels: all},
+		Data:       map[string][]byte{flotillav1.KeyKubeconfig: kubeconfig},
+	}
+}
+
+func (f *fleet) memberCluster(name string) *flotillav1.MemberCluster {
+	mc := &flotillav1.MemberCluster{}
+	_ = f.hub.Get(f.ctx, client.ObjectKey{Name: name}, mc)
+	return mc
+}
+
+func (f *fleet) hubRedis() *flotillav1.Redis { return f.redisIn(f.hub) }
+
+func (f *fleet) memberRedis(name string) *flotillav1.Redis { return f.redisIn(f.members[name]) }
+
+// redisIn returns an object with empty counts when there is none yet, so that waiting reads simply.
+func (f *fleet) redisIn(c client.Client) *flotillav1.Redis {
+	redis := &flotillav1.Redis{}
+	_ = c.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: "cache"}, redis)
+	if redis.Status.ClusterCounts == nil {
+		redis.Status.ClusterCounts = &flotillav1.ClusterCounts{}
+	}
+	return redis
+}
+
+func (f *fleet) hubPool() *flotillav1.NodePool { return f.poolIn(f.hub) }
+
+func (f *fleet) memberPool(name string) *flotillav1.NodePool { return f.poolIn(f.members[name]) }
+
+func (f *fleet) poolIn(c client.Client) *flotillav1.NodePool {
+	pool := &flotillav1.NodePool{}
+	_ = c.Get(f.ctx, client.ObjectKey{Name: "web"}, pool)
+	return pool
+}
+
+func (f *fleet) nodes(name string) []corev1.Node {
+	list := &corev1.NodeList{}
+	_ = f.members[name].List(f.ctx, list)
+	slices.SortFunc(list.Items, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items
+}
+
+func (f *fleet) node(clusterName, name string) *corev1.Node {
+	node := &corev1.Node{}
+	_ = f.members[clusterName].Get(f.ctx, client.ObjectKey{Name: name}, node)
+	return node
+}
+
+// labelNode sets a label, or removes it when value is empty.
+func (f *fleet) labelNode(t *testing.T, clusterName, name, key, value string) {
+	t.Helper()
+	node := f.node(clusterName, name)
+	patch := client.MergeFrom(node.DeepCopy())
+	if value == "" {
+		delete(node.Labels, key)
+	} else {
+		node.Labels[key] = value
+	}
+	if err := f.members[clusterName].Patch(f.ctx, node, patch); err != nil {
+		t.Fatalf("labelling node %q of %q: %v", name, clusterName, err)
+	}
+}
+
+// sumAllocatable adds up the CPU of the nodes in the pool, by reading the nodes themselves.
+func (f *fleet) sumAllocatable() string {
+	var sum resource.Quantity
+	for _, name := range f.memberNames()[:3] {
+		for _, node := range f.nodes(name) {
+			if node.Labels["example.com/group"] == "web" {
+				sum.Add(*node.Status.Allocatable.Cpu())
+			}
+		}
+	}
+	return sum.String()
+}
+
+func (f *fleet) eventReasons(c client.Client, kind, name string) []string {
+	list := &eventsv1.EventList{}
+	_ = c.List(f.ctx, list, client.InNamespace(namespace))
+	var reasons []string
+	for _, event := range list.Items {
+		if event.Regarding.Kind == kind && event.Regarding.Name == name {
+			reasons = append(reasons, event.Reason)
+		}
+	}
+	return reasons
+}
+
+// fingerprint maps each object of ours in the members, and each MemberCluster, to its resourceVersion.
+func (f *fleet) fingerprint(names ...string) map[string]string {
+	out := map[string]string{}
+	for _, name := range names {
+		out["mc/"+name] = f.memberCluster(name).ResourceVersion
+		lists := []client.ObjectList{&flotillav1.RedisList{}, &flotillav1.NodePoolList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}}
+		for _, list := range lists {
+			_ = f.members[name].List(f.ctx, list)
+			_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+				object := o.(client.Object)
+				out[name+"/"+object.GetNamespace()+"/"+string(object.GetUID())] = object.GetResourceVersion()
+				return nil
+			})
+		}
+	}
+	return out
+}
+
+// readyRecord follows the hub's Redis through a watch, for tests about what a watcher sees.
+type readyRecord struct {
+	mu     sync.Mutex
+	lowest int32
+}
+
+func (r *readyRecord) lowestReady() int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lowest
+}
+
+func (f *fleet) recordHubRedis(t *testing.T) *readyRecord {
+	t.Helper()
+	watching, err := client.NewWithWatch(f.configs["hub"], client.Options{Scheme: testenv.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := watching.Watch(f.ctx, &flotillav1.RedisList{}, client.InNamespace(namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	record := &readyRecord{lowest: f.hubRedis().Status.ReadyReplicas}
+	go func() {
+		for event := range events.ResultChan() {
+			if redis, ok := event.Object.(*flotillav1.Redis); ok {
+				record.mu.Lock()
+				record.lowest = min(record.lowest, redis.Status.ReadyReplicas)
+				record.mu.Unlock()
+			}
+		}
+	}()
+	return record
+}
+
+// expectNoWrites counts what API servers accept for a while: only Leases, and what simulated kubelets report, may be written.
+func (f *fleet) expectNoWrites(t *testing.T, during time.Duration, meanwhile func()) {
+	t.Helper()
+	before := f.writes(t)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	select {
+	case <-time.After(during):
+	case <-f.ctx.Done():
+	}
+	if diff := cmp.Diff(before, f.writes(t)); diff != "" {
+		t.Errorf("writes while nothing changed (-before +after):\n%s", diff)
+	}
+}
+
+// writes sums apiserver_request_total over writing verbs by cluster, verb and resource.
+func (f *fleet) writes(t *testing.T) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for name, config := range f.configs {
+		clientset, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := clientset.RESTClient().Get().AbsPath("/metrics").DoRaw(f.ctx)
+		if err != nil {
+			t.Fatalf("reading the metrics of %q: %v", name, err)
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range families["apiserver_request_total"].GetMetric() {
+			labels := map[string]string{}
+			for _, pair := range metric.GetLabel() {
+				labels[pair.GetName()] = pair.GetValue()
+			}
+			resourceName := labels["resource"]
+			if labels["subresource"] != "" {
+				resourceName += "/" + labels["subresource"]
+			}
+			if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, labels["verb"]) || notOurs(resourceName) {
+				continue
+			}
+			out[name+" "+labels["verb"]+" "+resourceName] += metric.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// notOurs says that a resource is written by the control plane itself while nothing changes, or is a question rather than a write.
+func notOurs(resourceName string) bool {
+	switch resourceName {
+	case "leases", "nodes/status", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "serviceaccounts/token":
+		return true
+	}
+	return false
+}
+
+// idleTime is how long nothing may be written; FLEET_IDLE lengthens it for drills.
+func idleTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("FLEET_IDLE")
+	if text == "" {
+		return 30 * time.Second
+	}
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("FLEET_IDLE: %v", err)
+	}
+	return duration
+}
+
+func conditionStatus(conditions []metav1.Condition, kind string) string {
+	condition := apimeta.FindStatusCondition(conditions, kind)
+	if condition == nil {
+		return ""
+	}
+	return string(condition.Status)
+}
+
+func redisEntry(redis *flotillav1.Redis, clusterName string) flotillav1.RedisClusterStatus {
+	for _, entry := range redis.Status.Clusters {
+		if entry.Name == clusterName {
+			return entry
+		}
+	}
+	return flotillav1.RedisClusterStatus{}
+}

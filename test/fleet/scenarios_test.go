@@ -1,0 +1,330 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// TestFleet runs its scenarios one after the other on one fleet, as an administrator's day would.
+func TestFleet(t *testing.T) {
+	f := start(t)
+	for _, scenario := range []struct {
+		name string
+		run  func(*testing.T, *fleet)
+	}{
+		{"MembersJoin", membersJoin},
+		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
+		{"DeletedPodAndServiceComeBack", healing},
+		{"NodesJoinAndLeaveAPool", nodesJoinAndLeave},
+		{"MemberJoinsAndLeavesAtRunTime", joinAndLeave},
+		{"BadRegistrationsAreRefused", badRegistrations},
+		{"MemberStopsAndReturns", memberStops},
+		{"MemberIsDeadAtStart", memberDeadAtStart},
+		{"NothingIsWrittenWhileNothingChanges", idle},
+		{"DeletionOnTheHubCleansTheMembers", deletion},
+	} {
+		if !t.Run(scenario.name, func(t *testing.T) { scenario.run(t, f) }) {
+			f.tellState(t)
+			t.Fatalf("%s failed; the scenarios after it build on it", scenario.name)
+		}
+	}
+}
+
+func membersJoin(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	for _, name := range f.memberNames()[:3] {
+		g.Eventually(func(g Gomega) {
+			mc := f.memberCluster(name)
+			g.Expect(conditionStatus(mc.Status.Conditions, "Ready")).To(Equal("True"), "MemberCluster %s: %+v", name, mc.Status.Conditions)
+			g.Expect(mc.Status.KubernetesVersion).To(Equal("v1.36.3"))
+			g.Expect(mc.Status.UID).NotTo(BeEmpty())
+			g.Expect(mc.Status.Summary).NotTo(BeNil())
+			g.Expect(mc.Status.Summary.NodesReady).To(Equal("5/5"))
+		}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
+	}
+}
+
+func placedAndAddedUp(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	g.Expect(f.hub.Create(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+	for _, name := range f.memberNames()[:3] {
+		for _, node := range f.nodes(name)[:2] {
+			f.labelNode(t, name, node.Name, "example.com/group", "web")
+		}
+	}
+	g.Expect(f.hub.Create(f.ctx, webPool())).To(Succeed())
+	g.Expect(f.hub.Create(f.ctx, cacheRedis())).To(Succeed())
+
+	g.Eventually(func(g Gomega) {
+		redis := f.hubRedis()
+		g.Expect(conditionStatus(redis.Status.Conditions, "Ready")).To(Equal("True"))
+		g.Expect(redis.Status.ObservedGeneration).To(Equal(redis.Generation))
+		g.Expect(*redis.Status.ClusterCounts).To(Equal(flotillav1.ClusterCounts{Desired: 3, Applied: 3, Ready: 3}))
+		g.Expect(redis.Status.DesiredReplicas).To(Equal(int32(8)), "3 + 2 + 3: member-2 has an override")
+		g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)))
+		pool := f.hubPool()
+		g.Expect(conditionStatus(pool.Status.Conditions, "Ready")).To(Equal("True"))
+		g.Expect(pool.Status.NodeCount).To(Equal(int32(6)))
+		g.Expect(pool.Status.ReadyNodes).To(Equal(int32(6)))
+		g.Expect(pool.Status.Status).To(Equal(int32(200)))
+	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
+
+	var sum int32
+	for _, name := range f.memberNames()[:3] {
+		redis := f.memberRedis(name)
+		sum += redis.Status.ReadyReplicas
+		want := int32(3)
+		if name == "member-2" {
+			want = 2
+		}
+		g.Expect(*redis.Spec.Replicas).To(Equal(want), "the override belongs to member-2")
+		g.Expect(redis.Spec.Placement).To(BeNil(), "a copy carries no placement")
+		g.Expect(redis.OwnerReferences).To(BeEmpty(), "a copy has no owner on the hub")
+	}
+	g.Expect(sum).To(Equal(f.hubRedis().Status.ReadyReplicas), "the hub adds up what the members say")
+}
+
+func healing(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	member := f.members["member-1"]
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache-1"}}
+	g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+	before := pod.UID
+	watched := f.recordHubRedis(t)
+	g.Expect(member.Delete(f.ctx, pod)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+		g.Expect(pod.UID).NotTo(Equal(before))
+		g.Expect(f.hubRedis().Status.ReadyReplicas).To(Equal(int32(8)))
+		g.Expect(f.eventReasons(member, "Redis", "cache")).To(ContainElement("PodRecreated"))
+		g.Expect(f.eventReasons(f.hub, "Redis", "cache")).To(ContainElement("PodRecreated"))
+	}, 30*time.Second, 200*time.Millisecond).Should(Succeed())
+	g.Eventually(watched.lowestReady, 5*time.Second, 100*time.Millisecond).Should(BeNumerically("<", 8), "the roll-up goes down before it goes up again")
+
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache-primary"}}
+	g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
+	address := service.Spec.ClusterIP
+	g.Expect(member.Delete(f.ctx, service)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
+		g.Expect(service.Spec.ClusterIP).To(Equal(address))
+		g.Expect(f.eventReasons(member, "Redis", "cache")).To(ContainElement("ServiceRecreated"))
+		g.Expect(f.eventReasons(f.hub, "Redis", "cache")).To(ContainElement("ServiceRecreated"))
+	}, 20*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+func nodesJoinAndLeave(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	const name = "member-1"
+	member := f.members[name]
+	node := f.nodes(name)[3]
+	foreign := corev1.Taint{Key: "other.example.com/busy", Value: "yes", Effect: corev1.TaintEffectPreferNoSchedule}
+	node.Spec.Taints = append(node.Spec.Taints, foreign)
+	g.Expect(member.Update(f.ctx, &node)).To(Succeed())
+	f.labelNode(t, name, node.Name, "other.example.com/team", "mine")
+	original := f.node(name, node.Name)
+
+	within := 3 * time.Second
+	f.labelNode(t, name, node.Name, "example.com/group", "web")
+	g.Eventually(func(g Gomega) {
+		now := f.node(name, node.Name)
+		g.Expect(now.Labels).To(HaveKeyWithValue("example.com/team", "web"))
+		g.Expect(now.Spec.Taints).To(ContainElements(foreign, corev1.Taint{Key: "example.com/dedicated", Value: "web", Effect: corev1.TaintEffectPreferNoSchedule}))
+		g.Expect(f.memberPool(name).Status.NodeCount).To(Equal(int32(3)))
+		g.Expect(f.hubPool().Status.NodeCount).To(Equal(int32(7)))
+	}, within, 50*time.Millisecond).Should(Succeed())
+	want := f.sumAllocatable()
+	g.Eventually(func() string { return f.hubPool().Status.Allocatable.Cpu().String() }, within, 50*time.Millisecond).Should(Equal(want))
+
+	f.labelNode(t, name, node.Name, "example.com/group", "")
+	g.Eventually(func(g Gomega) {
+		now := f.node(name, node.Name)
+		g.Expect(cmp.Diff(original.Labels, now.Labels)).To(BeEmpty(), "labels are as before")
+		g.Expect(cmp.Diff(original.Spec.Taints, now.Spec.Taints)).To(BeEmpty(), "taints are as before")
+		g.Expect(cmp.Diff(original.Annotations, now.Annotations)).To(BeEmpty(), "annotations are as before")
+		g.Expect(f.memberPool(name).Status.NodeCount).To(Equal(int32(2)))
+		g.Expect(f.hubPool().Status.NodeCount).To(Equal(int32(6)))
+	}, within, 50*time.Millisecond).Should(Succeed())
+}
+
+func joinAndLeave(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	const name = "member-4"
+	others := f.fingerprint("member-1", "member-2", "member-3")
+	f.prepareMember(t, name)
+	secret := f.registration(t, name, map[string]string{"region": "us"})
+	g.Expect(f.hub.Create(f.ctx, secret)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, "Ready")).To(Equal("True"))
+		g.Expect(f.memberRedis(name).Status.ObservedGeneration).To(BeNumerically(">", 0))
+		g.Expect(f.hubRedis().Status.ClusterCounts.Desired).To(Equal(int32(4)))
+	}, 10*time.Second, 100*time.Millisecond).Should(Succeed())
+	g.Eventually(func() int32 { return f.hubRedis().Status.ClusterCounts.Ready }, 30*time.Second, 200*time.Millisecond).Should(Equal(int32(4)))
+
+	g.Expect(f.hub.Delete(f.ctx, secret)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		err := f.hub.Get(f.ctx, client.ObjectKey{Name: name}, &flotillav1.MemberCluster{})
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the MemberCluster goes: %v", err)
+		g.Expect(f.hubRedis().Status.ClusterCounts.Desired).To(Equal(int32(3)))
+	}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
+	g.Expect(f.memberRedis(name).Status.ReadyReplicas).To(Equal(int32(3)), "the objects in the member stay")
+	g.Expect(f.members[name].Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: "cache"}, &appsv1.StatefulSet{})).To(Succeed())
+	g.Expect(cmp.Diff(others, f.fingerprint("member-1", "member-2", "member-3"))).To(BeEmpty(), "nothing else moves")
+}
+
+func badRegistrations(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	witness := t.TempDir() + "/executed"
+	good := string(f.registration(t, "member-4", nil).Data["kubeconfig"])
+	for name, tc := range map[string]struct{ kubeconfig, reason string }{
+		"garbage":   {"\x00\x01 not: [a kubeconfig", flotillav1.ReasonParseError},
+		"exec":      {withUser(good, fmt.Sprintf("exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [%s], interactiveMode: Never}", witness)), flotillav1.ReasonExecNotAllowed},
+		"tokenfile": {withUser(good, "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"), flotillav1.ReasonFileReferenceNotAllowed},
+	} {
+		secret := f.registration(t, "member-4", nil)
+		secret.Name = "bad-" + name
+		secret.Data["kubeconfig"] = []byte(tc.kubeconfig)
+		g.Expect(f.hub.Create(f.ctx, secret)).To(Succeed())
+		g.Eventually(func(g Gomega) {
+			mc := f.memberCluster(secret.Name)
+			condition := apimeta.FindStatusCondition(mc.Status.Conditions, "CredentialsAccepted")
+			g.Expect(condition).NotTo(BeNil())
+			g.Expect(condition.Status).To(Equal(metav1.ConditionFalse))
+			g.Expect(condition.Reason).To(Equal(tc.reason))
+			g.Expect(conditionStatus(mc.Status.Conditions, "Ready")).To(Equal("False"))
+		}, 10*time.Second, 100*time.Millisecond).Should(Succeed())
+		g.Expect(f.hub.Delete(f.ctx, secret)).To(Succeed())
+		g.Eventually(func() bool {
+			return apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKey{Name: secret.Name}, &flotillav1.MemberCluster{}))
+		}, 10*time.Second, 100*time.Millisecond).Should(BeTrue())
+	}
+	g.Expect(witness).NotTo(BeAnExistingFile(), "nothing was executed")
+	g.Expect(f.managerLog()).NotTo(ContainSubstring("panic"))
+}
+
+func memberStops(t *testing.T, f *fleet) {
+	const name = "member-2"
+	before := f.hubRedis()
+	f.signalAPIServer(t, name, "STOP")
+	t.Cleanup(func() { f.signalAPIServer(t, name, "CONT") })
+	expectUnknown(t, f, name, before, 45*time.Second)
+	expectOthersReact(t, f)
+	f.signalAPIServer(t, name, "CONT")
+	expectBack(t, f, name)
+}
+
+func memberDeadAtStart(t *testing.T, f *fleet) {
+	const name = "member-3"
+	before := f.hubRedis()
+	f.stopManager(t)
+	f.signalAPIServer(t, name, "STOP")
+	t.Cleanup(func() { f.signalAPIServer(t, name, "CONT") })
+	f.startManager(t)
+	expectOthersReact(t, f)
+	expectUnknown(t, f, name, before, 45*time.Second)
+	f.signalAPIServer(t, name, "CONT")
+	expectBack(t, f, name)
+}
+
+// expectUnknown waits until the hub says that it does not know one member, with the numbers it had before.
+func expectUnknown(t *testing.T, f *fleet, name string, before *flotillav1.Redis, within time.Duration) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Eventually(func() string { return conditionStatus(f.memberCluster(name).Status.Conditions, "Reachable") }, within, 200*time.Millisecond).Should(Equal("False"))
+	g.Eventually(func(g Gomega) {
+		redis := f.hubRedis()
+		counts := redis.Status.ClusterCounts
+		g.Expect(counts.Ready + counts.NotReady + counts.Unknown).To(Equal(counts.Desired))
+		g.Expect(counts.Unknown).To(Equal(int32(1)))
+		entry := redisEntry(redis, name)
+		g.Expect(string(entry.Ready)).To(Equal("Unknown"))
+		g.Expect(entry.ReadyReplicas).To(Equal(redisEntry(before, name).ReadyReplicas), "the last numbers stay")
+		g.Expect(redis.Status.ReadyReplicas).To(Equal(before.Status.ReadyReplicas-entry.ReadyReplicas), "the total sums those that can be seen")
+		g.Expect(conditionStatus(redis.Status.Conditions, "ClustersReachable")).To(Equal("False"))
+		g.Expect(conditionStatus(redis.Status.Conditions, "Ready")).To(Equal("True"), "one dead cluster does not block")
+	}, 10*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+// expectOthersReact deletes a Service in a healthy member and expects it back within a second.
+func expectOthersReact(t *testing.T, f *fleet) {
+	t.Helper()
+	g := NewWithT(t)
+	member := f.members["member-1"]
+	g.Eventually(func() string { return conditionStatus(f.memberCluster("member-1").Status.Conditions, "Ready") }, 20*time.Second, 100*time.Millisecond).Should(Equal("True"))
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache-any"}}
+	g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
+	uid := service.UID
+	g.Expect(member.Delete(f.ctx, service)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
+		g.Expect(service.UID).NotTo(Equal(uid))
+	}, time.Second*reactionFactor, 20*time.Millisecond).Should(Succeed())
+}
+
+func expectBack(t *testing.T, f *fleet, name string) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Eventually(func(g Gomega) {
+		g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, "Ready")).To(Equal("True"))
+		redis := f.hubRedis()
+		g.Expect(conditionStatus(redis.Status.Conditions, "FullyReady")).To(Equal("True"))
+		g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)))
+	}, 30*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+func idle(t *testing.T, f *fleet) {
+	f.expectNoWrites(t, idleTime(t), nil)
+	f.expectNoWrites(t, 20*time.Second, func() {
+		f.stopManager(t)
+		f.startManager(t)
+	})
+}
+
+func deletion(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	g.Expect(f.hub.Delete(f.ctx, webPool())).To(Succeed())
+	g.Expect(f.hub.Delete(f.ctx, cacheRedis())).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(webPool()), &flotillav1.NodePool{}))).To(BeTrue(), "the NodePool is gone from the hub")
+		g.Expect(apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(cacheRedis()), &flotillav1.Redis{}))).To(BeTrue(), "the Redis is gone from the hub")
+		for _, name := range f.memberNames()[:3] {
+			for _, node := range f.nodes(name) {
+				g.Expect(node.Labels).NotTo(HaveKey("example.com/team"))
+				g.Expect(node.Annotations).NotTo(HaveKey(flotillav1.AnnotationNodeRecord))
+				for _, taint := range node.Spec.Taints {
+					g.Expect(taint.Key).NotTo(Equal("example.com/dedicated"))
+				}
+			}
+			sets := &appsv1.StatefulSetList{}
+			g.Expect(f.members[name].List(f.ctx, sets, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(sets.Items).To(BeEmpty())
+		}
+	}, 30*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+func withUser(kubeconfig, user string) string {
+	lines := strings.Split(kubeconfig, "\n")
+	for i, line := range lines {
+		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, "token:") {
+			indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+			lines[i] = indent + user
+		}
+	}
+	return strings.Join(lines, "\n")
+}
