@@ -35,7 +35,7 @@ const (
 	AnnotationHubUID = "flotilla.dev/hub-uid"
 	// AnnotationHubGeneration holds the generation of the hub object that the copy carries.
 	AnnotationHubGeneration = "flotilla.dev/hub-generation"
-	// AnnotationSpecHash holds the hash of the effective spec that the copy was given.
+	// AnnotationSpecHash holds the hash of the effective spec that the copy was given; on a Pod of a Redis, that of what it was started with.
 	AnnotationSpecHash = "flotilla.dev/spec-hash"
 	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
 	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
@@ -57,6 +57,10 @@ const (
 	LabelRedisAuth = "flotilla.dev/redis-auth"
 	// AnnotationInitialized marks a PVC whose volume holds data.
 	AnnotationInitialized = "flotilla.dev/initialized"
+	// AnnotationForceEmptyPrimary, on a member's Redis, gives the UID of the PVC of <name>-0 whose emptiness a person accepts. It is removed once it worked.
+	AnnotationForceEmptyPrimary = "flotilla.dev/force-empty-primary"
+	// AnnotationAppliedHash holds, on what a member reconciler applies, the hash of what it applied last.
+	AnnotationAppliedHash = "flotilla.dev/applied-hash"
 	// AnnotationNodeRecord holds, on a Node, what NodePools wrote and what was there before.
 	AnnotationNodeRecord = "flotilla.dev/node-record"
 	// FinalizerPlacement keeps a hub object until its copies are gone.

@@ -59,6 +59,10 @@ const (
 	ReasonConfigRejected = "ConfigRejected"
 	// ReasonForbidden says that the member refused a read or a write; the message names verb and resource.
 	ReasonForbidden = "Forbidden"
+	// ReasonChildRejected says that the member's API server refused an object that the Redis needs; the message says which and why.
+	ReasonChildRejected = "ChildRejected"
+	// ReasonPrimaryVolumeEmpty says that the volume of <name>-0 is empty, or has data in another form, although this Redis had data. Restore the volume, or accept the loss with annotation flotilla.dev/force-empty-primary.
+	ReasonPrimaryVolumeEmpty = "PrimaryVolumeEmpty"
 	// ReasonDeleting says that the object is being deleted.
 	ReasonDeleting = "Deleting"
 	// ReasonRolloutStuck says that a replaced Pod does not become Ready; revert the change.

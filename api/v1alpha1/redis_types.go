@@ -167,6 +167,8 @@ type RedisStorage struct {
 }
 
 // RedisPersistence says what is written to storage.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || !has(oldSelf.mode) || !((self.mode == 'RDB' && oldSelf.mode.startsWith('AOF')) || (oldSelf.mode == 'RDB' && self.mode.startsWith('AOF')))",message="persistence.mode cannot change between RDB and the append-only file: Redis would start without the data in the other one; create another Redis and move the data"
 type RedisPersistence struct {
 	// mode of persistence. Default AOF.
 	// +optional

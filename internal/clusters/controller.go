@@ -4,34 +4,68 @@
 package clusters
 
 import (
-	"context"
+	"fmt"
+	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 )
 
-// MapFunc says which requests an object of a member leads to. It runs on the informer's goroutine and reads caches only.
-type MapFunc[T client.Object] func(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, obj T) []Request
-
-// Watch is a source for MultiClusterWatch. keep filters updates (nil keeps all but re-lists of unchanged objects);
-// requests of the old and of the new object are both queued.
-func Watch[T client.Object](obj T, toRequests MapFunc[T], keep func(before, after T) bool) mcsource.TypedSource[client.Object, Request] {
-	panic("to be written")
-}
-
-// ToSelf maps an object to the request that names it in its member.
-func ToSelf[T client.Object](_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, obj T) []Request {
-	panic("to be written")
-}
+const (
+	// passTimeout ends a pass that hangs; every call in it has a shorter deadline of its own.
+	passTimeout = time.Minute
+	// sourceStartTimeout is for sources on the hub; those on members do not wait for anything.
+	sourceStartTimeout = 2 * time.Minute
+	// The backoff of a failing request. The longest one is about how late a person may notice that a cause is gone.
+	firstBackoff, longestBackoff = 5 * time.Millisecond, 5 * time.Minute
+)
 
 // NewController makes a controller with a fair queue over members, a gate that drops work of members that are not ready
 // (all their keys are queued again when they are), a deadline per pass and panics recovered.
 // Requests with an empty ClusterName (the hub) always pass the gate.
 func NewController(name string, mgr mcmanager.Manager, members Directory, workers int, reconciler reconcile.TypedReconciler[Request]) (mccontroller.TypedController[Request], error) {
-	panic("to be written")
+	if workers < 1 {
+		return nil, fmt.Errorf("making controller %q: it has %d workers, it needs at least one", name, workers)
+	}
+	// Every option is set here, because multicluster-runtime applies none of the manager's defaults for controllers.
+	created, err := mccontroller.NewTyped(name, mgr, controller.TypedOptions[Request]{
+		MaxConcurrentReconciles: workers,
+		CacheSyncTimeout:        sourceStartTimeout,
+		RecoverPanic:            new(true),
+		ReconciliationTimeout:   passTimeout,
+		SkipNameValidation:      mgr.GetControllerOptions().SkipNameValidation,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[Request](firstBackoff, longestBackoff),
+		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[Request]) workqueue.TypedRateLimitingInterface[Request] {
+			queue := newFairQueue(name, workers, limiter, clock.RealClock{})
+			queues.add(name, queue.lanes, members)
+			return queue
+		},
+		LogConstructor: logConstructor(name, mgr.GetLogger()),
+		Reconciler:     &gate{controller: name, members: members, clock: clock.RealClock{}, next: reconciler},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making controller %q: %w", name, err)
+	}
+	return created, nil
+}
+
+// logConstructor replaces that of controller-runtime, which does not know our requests.
+func logConstructor(name string, base logr.Logger) func(*Request) logr.Logger {
+	base = base.WithValues("controller", name)
+	return func(req *Request) logr.Logger {
+		if req == nil {
+			// The controller itself speaks, once for each source of each member.
+			return base.V(1)
+		}
+		log := base.WithValues("namespace", req.Namespace, "name", req.Name)
+		if req.ClusterName != "" {
+			log = log.WithValues("cluster", string(req.ClusterName))
+		}
+		return log
+	}
 }

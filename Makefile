@@ -1,0 +1,106 @@
+# Flotilla. `make` lists the targets. Everything is built from Go modules: Go, make, git and a C compiler suffice.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The local fleet: how many members, how many simulated nodes in each, and where it lives.
+MEMBERS ?= 3
+NODES ?= 5
+FLEET_DIR ?= .fleet
+# Flags for the manager of `make run` and `make demo`.
+MANAGER_ARGS ?=
+# Tests to run, as a pattern of go test -run.
+RUN ?= .
+export MEMBERS NODES FLEET_DIR MANAGER_ARGS
+
+CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
+GENERATORS := controller-gen crd-ref-docs
+MODULES := . $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
+
+##@ See it
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: control-plane build ## Build and start everything: hub, members, manager, samples; then show it.
+	@hack/demo.sh
+
+##@ Local fleet
+
+.PHONY: fleet-up
+fleet-up: control-plane ## Start a hub and MEMBERS=3 clusters with NODES=5 simulated nodes; kubeconfigs in .fleet/kubeconfigs.
+	@hack/fleet.sh up
+
+.PHONY: fleet-down
+fleet-down: ## Stop the manager and remove the fleet.
+	@hack/fleet.sh down
+
+.PHONY: register
+register: ## Register the members of the fleet on its hub.
+	@hack/register.sh hub
+	@hack/register.sh members
+
+.PHONY: run
+run: build ## Run the manager from source in the foreground against the fleet; MANAGER_ARGS= adds flags.
+	@hack/register.sh hub
+	@hack/manager.sh run $(MANAGER_ARGS)
+
+##@ Test
+
+.PHONY: test
+test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
+	go test -race -shuffle=on ./api/... ./cmd/... ./internal/...
+	go test -race -timeout 20m ./test/fleet/...
+
+.PHONY: drill
+drill: control-plane build ## Run the long drills on a local fleet; RUN= picks some.
+	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
+
+##@ Develop
+
+.PHONY: build
+build: ## Build bin/manager.
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/manager ./cmd/manager
+
+.PHONY: generate
+generate: ## Generate deep copies, schemas and docs/api.md from api/.
+	@hack/build.sh $(GENERATORS)
+	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	bin/crd-ref-docs --source-path=api --config=hack/crd-ref-docs.yaml --renderer=markdown --output-path=docs/api.md >/dev/null
+
+.PHONY: fmt
+fmt: ## Format the code.
+	@hack/build.sh golangci-lint
+	bin/golangci-lint fmt
+
+.PHONY: lint
+lint: ## Run the linters.
+	@hack/build.sh golangci-lint
+	bin/golangci-lint run
+
+.PHONY: tidy
+tidy: ## Tidy every module.
+	@for module in $(MODULES); do echo "go mod tidy in $$module" && GOWORK=off go -C $$module mod tidy; done
+
+.PHONY: verify
+verify: generate tidy fmt lint ## Generate, tidy, format, lint; fail if the tree is then dirty.
+	@changes=$$(git status --porcelain); if [ -n "$$changes" ]; then \
+		printf 'error: the tree is dirty; commit what is generated, or undo:\n%s\n' "$$changes" >&2; git diff --stat >&2; exit 1; fi
+
+##@ Tools
+
+.PHONY: control-plane
+control-plane: ## Build etcd, the Kubernetes control plane, kubectl and kwok into bin/, or link those of KUBEBUILDER_ASSETS.
+	@hack/build.sh $(CONTROL_PLANE)
+
+.PHONY: tools
+tools: control-plane ## Build everything into bin/, generators and linter included.
+	@hack/build.sh $(GENERATORS) golangci-lint

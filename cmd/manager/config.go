@@ -1,0 +1,239 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+)
+
+// Config is everything that can be set. A value comes from its flag, else from its environment variable,
+// else from the file given with --config, else it is the default. Nothing in it is secret.
+type Config struct {
+	// Kubeconfig is the path of the hub's kubeconfig; empty in a Pod on the hub.
+	Kubeconfig     string               `mapstructure:"kubeconfig"`
+	Hub            HubConfig            `mapstructure:"hub"`
+	Registration   RegistrationConfig   `mapstructure:"registration"`
+	Members        MembersConfig        `mapstructure:"members"`
+	Workers        int                  `mapstructure:"workers"`
+	LeaderElection LeaderElectionConfig `mapstructure:"leaderElection"`
+	Metrics        EndpointConfig       `mapstructure:"metrics"`
+	Health         EndpointConfig       `mapstructure:"health"`
+	Log            LogConfig            `mapstructure:"log"`
+}
+
+// HubConfig says which hub this is.
+type HubConfig struct {
+	ID string `mapstructure:"id"`
+}
+
+// RegistrationConfig says where registrations are.
+type RegistrationConfig struct {
+	Sources []SourceConfig `mapstructure:"sources"`
+}
+
+// SourceConfig is a namespace of the hub and the conventions understood there.
+type SourceConfig struct {
+	Namespace   string   `mapstructure:"namespace"`
+	Conventions []string `mapstructure:"conventions"`
+}
+
+// MembersConfig says what may be done in members.
+type MembersConfig struct {
+	Namespaces       []string `mapstructure:"namespaces"`
+	CreateNamespaces bool     `mapstructure:"createNamespaces"`
+	CopyMetadata     []string `mapstructure:"copyMetadata"`
+}
+
+// LeaderElectionConfig says how managers agree on who works.
+type LeaderElectionConfig struct {
+	Enabled   bool   `mapstructure:"enabled"`
+	Namespace string `mapstructure:"namespace"`
+}
+
+// EndpointConfig is an address to listen on; "0" disables the endpoint.
+type EndpointConfig struct {
+	BindAddress string `mapstructure:"bindAddress"`
+}
+
+// LogConfig says how to log.
+type LogConfig struct {
+	Format    string `mapstructure:"format"`
+	Verbosity int    `mapstructure:"verbosity"`
+}
+
+// setting is a key of the configuration with its default and its one line of help.
+type setting struct {
+	key   string
+	value any
+	usage string
+}
+
+var settings = []setting{
+	{"kubeconfig", "", "path of the hub's kubeconfig; empty in a Pod on the hub"},
+	{"hub.id", "", "name of this hub, written on every copy and claim; keep it when the hub is rebuilt (required)"},
+	{"registration.sources", "flotilla-clusters:flotilla+multicluster-runtime", "namespaces with registration Secrets and the conventions understood there, as namespace:convention+convention,..."},
+	{"members.namespaces", []string{}, "namespaces that copies may be placed into although they are kube-*, flotilla-* or default"},
+	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
+	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
+	{"workers", 16, "passes that each controller runs at once"},
+	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
+	{"leaderElection.namespace", "flotilla-system", "namespace of the Lease and of what belongs to the manager"},
+	{"metrics.bindAddress", ":8443", "address of the metrics endpoint, served with TLS and authentication; 0 disables it"},
+	{"health.bindAddress", ":8081", "address of /healthz and /readyz; 0 disables it"},
+	{"log.format", "text", "text or json"},
+	{"log.verbosity", 0, "0 for changes that people look for, 1 for the path taken"},
+}
+
+// loadConfig reads the configuration and returns every problem of it at once.
+func loadConfig(args []string) (*Config, error) {
+	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	file := flags.String("config", "", "configuration file (YAML)")
+	v := viper.New()
+	v.SetEnvPrefix("FLOTILLA")
+	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))
+	v.AutomaticEnv()
+	for _, s := range settings {
+		addFlag(flags, s)
+		v.SetDefault(s.key, s.value)
+		if err := v.BindPFlag(s.key, flags.Lookup(flagName(s.key))); err != nil {
+			return nil, fmt.Errorf("binding key %q: %w", s.key, err)
+		}
+		if err := v.BindEnv(s.key, envName(s.key)); err != nil {
+			return nil, fmt.Errorf("binding key %q: %w", s.key, err)
+		}
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected arguments %q", flags.Args())
+	}
+	if *file != "" {
+		v.SetConfigFile(*file)
+		if err := v.ReadInConfig(); err != nil {
+			return nil, fmt.Errorf("reading config file: %w", err)
+		}
+	}
+	cfg := &Config{}
+	hooks := mapstructure.ComposeDecodeHookFunc(sourcesFromString, mapstructure.StringToSliceHookFunc(","))
+	if err := v.UnmarshalExact(cfg, viper.DecodeHook(hooks)); err != nil {
+		return nil, fmt.Errorf("reading configuration: %w", err)
+	}
+	return cfg, cfg.validate()
+}
+
+// flagName turns leaderElection.bindAddress into leader-election-bind-address.
+func flagName(key string) string { return delimited(key, '-', false) }
+
+// envName turns leaderElection.bindAddress into FLOTILLA_LEADER_ELECTION_BIND_ADDRESS.
+func envName(key string) string { return "FLOTILLA_" + delimited(key, '_', true) }
+
+func delimited(key string, sep byte, upper bool) string {
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		isUpper := c >= 'A' && c <= 'Z'
+		switch {
+		case c == '.':
+			b.WriteByte(sep)
+			continue
+		case isUpper:
+			b.WriteByte(sep)
+		}
+		if upper {
+			b.WriteString(strings.ToUpper(string(c)))
+		} else {
+			b.WriteString(strings.ToLower(string(c)))
+		}
+	}
+	return b.String()
+}
+
+func addFlag(flags *pflag.FlagSet, s setting) {
+	switch value := s.value.(type) {
+	case string:
+		flags.String(flagName(s.key), value, s.usage)
+	case []string:
+		flags.StringSlice(flagName(s.key), value, s.usage)
+	case int:
+		flags.Int(flagName(s.key), value, s.usage)
+	case bool:
+		flags.Bool(flagName(s.key), value, s.usage)
+	}
+}
+
+// sourcesFromString reads namespace:convention+convention,... so that sources can be given by flag and environment.
+func sourcesFromString(_, to reflect.Type, data any) (any, error) {
+	text, ok := data.(string)
+	if !ok || to != reflect.TypeFor[[]SourceConfig]() {
+		return data, nil
+	}
+	var sources []SourceConfig
+	for part := range strings.SplitSeq(text, ",") {
+		namespace, names, ok := strings.Cut(part, ":")
+		if !ok {
+			return nil, fmt.Errorf("source %q is not namespace:convention+convention", part)
+		}
+		sources = append(sources, SourceConfig{Namespace: namespace, Conventions: strings.Split(names, "+")})
+	}
+	return sources, nil
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, message := range validation.IsDNS1123Label(c.Hub.ID) {
+		errs = append(errs, fmt.Errorf("hub.id: %q: %s", c.Hub.ID, message))
+	}
+	if len(c.Registration.Sources) == 0 {
+		errs = append(errs, errors.New("registration.sources: at least one source is needed"))
+	}
+	for _, source := range c.Registration.Sources {
+		for _, message := range validation.IsDNS1123Label(source.Namespace) {
+			errs = append(errs, fmt.Errorf("registration.sources: namespace %q: %s", source.Namespace, message))
+		}
+		if len(source.Conventions) == 0 {
+			errs = append(errs, fmt.Errorf("registration.sources: namespace %q has no convention", source.Namespace))
+		}
+		for _, name := range source.Conventions {
+			if !slices.Contains(clusters.Conventions(), clusters.Convention(name)) {
+				errs = append(errs, fmt.Errorf("registration.sources: convention %q is not one of %v", name, clusters.Conventions()))
+			}
+		}
+	}
+	if c.Workers < 1 || c.Workers > 256 {
+		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))
+	}
+	if c.LeaderElection.Enabled && c.LeaderElection.Namespace == "" {
+		errs = append(errs, errors.New("leaderElection.namespace: needed when leaderElection.enabled"))
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		errs = append(errs, fmt.Errorf("log.format: %q is neither text nor json", c.Log.Format))
+	}
+	if c.Log.Verbosity < 0 || c.Log.Verbosity > 10 {
+		errs = append(errs, fmt.Errorf("log.verbosity: %d is not between 0 and 10", c.Log.Verbosity))
+	}
+	return errors.Join(errs...)
+}
+
+func newLogger(cfg LogConfig) logr.Logger {
+	options := &slog.HandlerOptions{Level: slog.Level(-cfg.Verbosity)}
+	if cfg.Format == "json" {
+		return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, options))
+	}
+	return logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, options))
+}

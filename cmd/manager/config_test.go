@@ -1,0 +1,84 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLoadConfig_Precedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	content := "hub: {id: from-file}\nworkers: 3\nregistration:\n  sources:\n  - {namespace: fleet, conventions: [flotilla]}\nmembers: {copyMetadata: [example.com/]}\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	cfg, err := loadConfig([]string{"--config", file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []SourceConfig{{Namespace: "fleet", Conventions: []string{"flotilla"}}}
+	if diff := cmp.Diff(want, cfg.Registration.Sources); diff != "" {
+		t.Errorf("sources from the file (-want +got):\n%s", diff)
+	}
+	if cfg.Hub.ID != "from-file" || cfg.Workers != 3 || !cfg.Members.CreateNamespaces {
+		t.Errorf("file and defaults: got %+v", cfg)
+	}
+
+	t.Setenv("FLOTILLA_HUB_ID", "from-env")
+	t.Setenv("FLOTILLA_WORKERS", "4")
+	t.Setenv("FLOTILLA_MEMBERS_CREATE_NAMESPACES", "false")
+	t.Setenv("FLOTILLA_REGISTRATION_SOURCES", "a:flotilla,b:flotilla+multicluster-runtime")
+	cfg, err = loadConfig([]string{"--config", file, "--workers=5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Hub.ID != "from-env" || cfg.Workers != 5 || cfg.Members.CreateNamespaces {
+		t.Errorf("flag over environment over file: got %+v", cfg)
+	}
+	want = []SourceConfig{{"a", []string{"flotilla"}}, {"b", []string{"flotilla", "multicluster-runtime"}}}
+	if diff := cmp.Diff(want, cfg.Registration.Sources); diff != "" {
+		t.Errorf("sources from the environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadConfig_AllProblemsAtOnce(t *testing.T) {
+	_, err := loadConfig([]string{"--hub-id=Not_A_Label", "--workers=0", "--log-format=xml", "--registration-sources=a:unheard-of"})
+	if err == nil {
+		t.Fatal("a bad configuration was accepted")
+	}
+	for _, want := range []string{"hub.id", "workers", "log.format", `convention "unheard-of"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not mention %s", err, want)
+		}
+	}
+}
+
+func TestLoadConfig_UnknownKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("hub: {id: a, colour: red}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadConfig([]string{"--config", file}); err == nil || !strings.Contains(err.Error(), "colour") {
+		t.Errorf("an unknown key must be refused by name, got %v", err)
+	}
+}
+
+func TestConfig_EveryKeyIsDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		row := "| `" + s.key + "` | `" + envName(s.key) + "` |"
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/operations.md lacks a row %q", row)
+		}
+	}
+}

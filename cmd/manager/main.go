@@ -1,0 +1,40 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command manager runs Flotilla on a hub cluster.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	cfg, err := loadConfig(args)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log)
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	log.Info("Starting", "config", cfg)
+
+	ctx := ctrl.SetupSignalHandler()
+	mgr, err := newManager(cfg)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}

@@ -1,0 +1,176 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
+)
+
+// The leader keeps its Lease through a hub outage of 45 seconds; after that the process exits.
+const (
+	leaseDuration = 60 * time.Second
+	renewDeadline = 45 * time.Second
+	retryPeriod   = 10 * time.Second
+)
+
+// Requests to the hub, all of them together.
+const (
+	hubQPS   = 20
+	hubBurst = 100
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(flotillav1.AddToScheme(scheme))
+	return scheme
+}
+
+// newManager wires the pool and the reconcilers to the hub.
+func newManager(cfg *Config) (mcmanager.Manager, error) {
+	hubConfig, err := hubRESTConfig(cfg.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("loading the hub's kubeconfig: %w", err)
+	}
+	scheme := newScheme()
+	pool, err := clusters.NewPool(clusters.Config{
+		HubID:   cfg.Hub.ID,
+		Sources: sources(cfg.Registration.Sources),
+		Scheme:  scheme,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the pool: %w", err)
+	}
+	mgr, err := mcmanager.New(hubConfig, pool, managerOptions(cfg, hubConfig, scheme))
+	if err != nil {
+		return nil, fmt.Errorf("creating the manager: %w", err)
+	}
+	if err := setup(mgr, pool, cfg); err != nil {
+		return nil, err
+	}
+	return mgr, nil
+}
+
+func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
+	hub := mgr.GetLocalManager()
+	if err := pool.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the pool: %w", err)
+	}
+	clk := clock.RealClock{}
+	recorder := clusters.NewRecorder(clusters.RecorderOptions{
+		HubID:     cfg.Hub.ID,
+		Scheme:    hub.GetScheme(),
+		Members:   pool,
+		Hub:       hub,
+		HubReader: hub.GetClient(),
+		Clock:     clk,
+	})
+	table := fleet.NewTable()
+	if err := redis.Setup(mgr, pool, recorder, clk, cfg.Workers); err != nil {
+		return fmt.Errorf("setting up redis: %w", err)
+	}
+	if err := nodepool.Setup(mgr, pool, recorder, clk, cfg.Workers); err != nil {
+		return fmt.Errorf("setting up nodepool: %w", err)
+	}
+	options := placement.Options{
+		HubID:             cfg.Hub.ID,
+		AllowedNamespaces: cfg.Members.Namespaces,
+		CreateNamespaces:  cfg.Members.CreateNamespaces,
+		CopyMetadata:      cfg.Members.CopyMetadata,
+	}
+	if err := placement.Setup(mgr, pool, table, options, cfg.Workers); err != nil {
+		return fmt.Errorf("setting up placement: %w", err)
+	}
+	if err := rollup.Setup(mgr, pool, table, cfg.Hub.ID, clk, cfg.Workers); err != nil {
+		return fmt.Errorf("setting up rollup: %w", err)
+	}
+	// Health never depends on members: a sick one must not restart the manager.
+	if err := hub.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the health check: %w", err)
+	}
+	if err := hub.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return nil
+}
+
+func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme) mcmanager.Options {
+	// The Lease must be renewed however busy the hub's client is.
+	leaderConfig := rest.CopyConfig(hubConfig)
+	leaderConfig.RateLimiter = nil
+	metrics := metricsserver.Options{BindAddress: cfg.Metrics.BindAddress}
+	if cfg.Metrics.BindAddress != "0" {
+		metrics.SecureServing = true
+		metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return mcmanager.Options{
+		Scheme: scheme,
+		Cache: cache.Options{
+			DefaultTransform:            cache.TransformStripManagedFields(),
+			ReaderFailOnMissingInformer: true,
+		},
+		Client: client.Options{
+			// Secrets are read through the pool's own label-selected informers only.
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.Namespace{}}},
+		},
+		Metrics:                       metrics,
+		HealthProbeBindAddress:        cfg.Health.BindAddress,
+		LeaderElection:                cfg.LeaderElection.Enabled,
+		LeaderElectionID:              "flotilla-manager",
+		LeaderElectionNamespace:       cfg.LeaderElection.Namespace,
+		LeaderElectionConfig:          leaderConfig,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 ptr(leaseDuration),
+		RenewDeadline:                 ptr(renewDeadline),
+		RetryPeriod:                   ptr(retryPeriod),
+	}
+}
+
+func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "flotilla-manager"
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(hubQPS, hubBurst)
+	return config, nil
+}
+
+func sources(configured []SourceConfig) []clusters.Source {
+	out := make([]clusters.Source, 0, len(configured))
+	for _, source := range configured {
+		conventions := make([]clusters.Convention, 0, len(source.Conventions))
+		for _, name := range source.Conventions {
+			conventions = append(conventions, clusters.Convention(name))
+		}
+		out = append(out, clusters.Source{Namespace: source.Namespace, Conventions: conventions})
+	}
+	return out
+}
+
+func ptr[T any](value T) *T { return &value }

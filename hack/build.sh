@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Builds pinned tools and control-plane binaries from Go modules into bin/. Usage: hack/build.sh <binary>...
+# The versions stand in hack/*/go.mod. A binary that is there at its version is left alone.
+# With KUBEBUILDER_ASSETS set, the binaries found there are linked instead.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+STAMPS=$BIN/.stamp
+mkdir -p "$STAMPS"
+
+# locate <binary> sets module (folder under hack), version, package and cold (how long a build takes with empty caches).
+locate() {
+	local require
+	case $1 in
+	kube-apiserver) module=kubernetes require=k8s.io/kubernetes cold='about 9 min' ;;
+	kube-controller-manager) module=kubernetes require=k8s.io/kubernetes cold='about 3 min' ;;
+	kube-scheduler | kubectl) module=kubernetes require=k8s.io/kubernetes cold='about 30 s' ;;
+	etcd) module=etcd require=go.etcd.io/etcd/server/v3 cold='about 2 min' ;;
+	kwok | kwokctl) module=kwok require=sigs.k8s.io/kwok cold='about 2 min' ;;
+	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
+	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
+	golangci-lint) module=lint require=github.com/golangci/golangci-lint/v2 cold='about 4 min' ;;
+	*) die "no such binary: $1" ;;
+	esac
+	case $1 in
+	etcd | crd-ref-docs) package=$require ;; # Their main package is the module's root.
+	*) package=$require/cmd/$1 ;;
+	esac
+	version=$(awk -v m="$require" '$1 == m && $2 ~ /^v/ {print $2; exit}' "$ROOT/hack/$module/go.mod")
+	[[ $version ]] || die "hack/$module/go.mod does not pin $require"
+}
+
+# ldflags strips the binary and gives Kubernetes its version, which /version and the nodes report.
+ldflags() {
+	local flags='-s -w' major minor
+	if [[ $module == kubernetes ]]; then
+		IFS=. read -r major minor _ <<<"${version#v}"
+		for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+			flags+=" -X $pkg.gitVersion=$version -X $pkg.gitMajor=$major -X $pkg.gitMinor=$minor"
+		done
+	fi
+	say "$flags"
+}
+
+progress() {
+	say "($(wc -l <"$log" | tr -d ' ') packages, now $(tail -n 1 "$log"))"
+}
+
+build() {
+	local name=$1 module version package cold log out want
+	locate "$name"
+	want="$version $(ldflags | cksum)"
+	if [[ ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$name && ! $KUBEBUILDER_ASSETS -ef $BIN ]]; then
+		ln -sfn "$(cd "$KUBEBUILDER_ASSETS" && pwd -P)/$name" "$BIN/$name"
+		say "linked $KUBEBUILDER_ASSETS" >"$STAMPS/$name"
+		return
+	fi
+	[[ -x $BIN/$name && -e $STAMPS/$name && $(<"$STAMPS/$name") == "$want" ]] && return
+	log=$STAMPS/$name.log out=$BIN/.$name.$$
+	[[ $TTY ]] || say "  building $name $version ($cold with cold caches)"
+	# -v lists each package as it is compiled: the sign of life of a build of minutes.
+	CGO_ENABLED=0 go build -C "$ROOT/hack/$module" -v -trimpath -ldflags "$(ldflags)" -o "$out" "$package" >"$log" 2>&1 &
+	if ! watch_job "build $name $version ($cold with cold caches)" $! progress; then
+		tail -n 20 "$log" >&2
+		rm -f "$out"
+		die "building $name: the log is $log"
+	fi
+	rm -f "$BIN/$name"
+	mv "$out" "$BIN/$name"
+	say "$want" >"$STAMPS/$name"
+	rm -f "$log"
+}
+
+for name in "$@"; do
+	build "$name"
+done

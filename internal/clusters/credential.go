@@ -1,0 +1,340 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// maxKubeconfigBytes is what the API server allows a Secret to hold.
+const maxKubeconfigBytes = 1 << 20
+
+// Kinds of credentials, as MemberCluster's status names them.
+const (
+	credentialToken             = "Token"
+	credentialClientCertificate = "ClientCertificate"
+)
+
+// sealed holds bytes that no formatting verb and no encoder shows, however deeply the value is nested: fmt does not call
+// the methods of unexported fields, but it cannot look into a function either.
+type sealed struct{ open func() []byte }
+
+// seal hides data.
+func seal(data []byte) sealed { return sealed{open: func() []byte { return data }} }
+
+// reveal returns what is sealed.
+func (s sealed) reveal() []byte {
+	if s.open == nil {
+		return nil
+	}
+	return s.open()
+}
+
+// credential is an accepted kubeconfig: one server, how to verify it, and one way to authenticate.
+type credential struct {
+	// server is an https URL; its path is a prefix of every request.
+	server *url.URL
+	// serverName overrides the host in the verification of the server's certificate.
+	serverName string
+	roots      *x509.CertPool
+	kind       string
+	token      sealed
+	// certificate and key are PEM.
+	certificate, key sealed
+	// expires is zero when the credential does not say.
+	expires time.Time
+	// fingerprint is equal for credentials of equal content.
+	fingerprint string
+}
+
+// endpoint is the host and port of the server.
+func (c *credential) endpoint() string { return hostPort(c.server) }
+
+// tlsConfig verifies the server and, with a client certificate, authenticates.
+func (c *credential) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.roots, ServerName: c.serverName}
+	if c.kind == credentialClientCertificate {
+		pair, err := tls.X509KeyPair(c.certificate.reveal(), c.key.reveal())
+		if err != nil {
+			return nil, errors.New("client certificate and key do not belong together")
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// status is what may be published about the credential.
+func (c *credential) status() *flotillav1.CredentialStatus {
+	status := &flotillav1.CredentialStatus{Kind: c.kind}
+	if !c.expires.IsZero() {
+		status.ExpirationTime = &metav1.Time{Time: c.expires}
+	}
+	return status
+}
+
+// String shows where the credential leads and never what it is.
+func (c credential) String() string {
+	if c.server == nil {
+		return "credential{}"
+	}
+	return "credential{" + hostPort(c.server) + " " + c.kind + " [redacted]}"
+}
+
+// GoString implements fmt.GoStringer.
+func (c credential) GoString() string { return c.String() }
+
+// Format implements fmt.Formatter, so that no verb goes around String.
+func (c credential) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(c.String())) }
+
+// MarshalJSON implements json.Marshaler.
+func (c credential) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+
+// parseCredential accepts or refuses a kubeconfig by its bytes alone. It opens no file, runs no program and asks no
+// network; client-go's own loading would, so it is not used.
+//
+// Programs, auth-providers and files are refused anywhere in the kubeconfig, also in entries that are not the current
+// ones: it is the simplest rule and nobody can switch the context to them later. Everything else is checked in the
+// current context only.
+func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *refusal) {
+	switch {
+	case len(kubeconfig) > maxKubeconfigBytes:
+		return nil, refuseCredential(flotillav1.ReasonTooLarge, "The kubeconfig is larger than 1 MiB")
+	case len(kubeconfig) == 0:
+		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The kubeconfig is empty")
+	}
+	config := &clientcmdapi.Config{}
+	if err := yaml.UnmarshalStrict(kubeconfig, config); err != nil {
+		return nil, refuseCredential(flotillav1.ReasonParseError, parseMessage(err))
+	}
+	if refused := refuseDangerous(config); refused != nil {
+		return nil, refused
+	}
+	cluster, user, refused := currentEntries(config)
+	if refused != nil {
+		return nil, refused
+	}
+	accepted := &credential{serverName: cluster.TLSServerName}
+	if refused := accepted.takeServer(cluster, hubEndpoints); refused != nil {
+		return nil, refused
+	}
+	if refused := accepted.takeUser(user); refused != nil {
+		return nil, refused
+	}
+	accepted.fingerprint = fingerprint(cluster, user)
+	return accepted, nil
+}
+
+// unknownField finds the name of a field in the decoder's message.
+var unknownField = regexp.MustCompile(`unknown field "([A-Za-z][A-Za-z.-]{0,62})"`)
+
+// parseMessage says what is wrong without quoting the kubeconfig: the decoder's own messages contain values.
+func parseMessage(err error) string {
+	if match := unknownField.FindStringSubmatch(err.Error()); match != nil {
+		return fmt.Sprintf("The kubeconfig has the unknown field %q", match[1])
+	}
+	return "The kubeconfig is not valid YAML or JSON of kind Config"
+}
+
+// refuseDangerous refuses what would run a program or read a file of the manager.
+func refuseDangerous(config *clientcmdapi.Config) *refusal {
+	for _, named := range config.AuthInfos {
+		user := named.AuthInfo
+		switch {
+		case user.Exec != nil:
+			return refuseCredential(flotillav1.ReasonExecNotAllowed, "The kubeconfig has the field exec, and programs are not executed")
+		case user.AuthProvider != nil:
+			return refuseCredential(flotillav1.ReasonAuthProviderNotAllowed, "The kubeconfig has the field auth-provider, which is not supported")
+		case user.TokenFile != "":
+			return refuseFile("tokenFile")
+		case user.ClientCertificate != "":
+			return refuseFile("client-certificate")
+		case user.ClientKey != "":
+			return refuseFile("client-key")
+		}
+	}
+	for _, named := range config.Clusters {
+		if named.Cluster.CertificateAuthority != "" {
+			return refuseFile("certificate-authority")
+		}
+	}
+	return nil
+}
+
+// refuseFile refuses a reference to a file.
+func refuseFile(field string) *refusal {
+	return refuseCredential(flotillav1.ReasonFileReferenceNotAllowed,
+		fmt.Sprintf("The kubeconfig has the field %s, and files are not read; embed the data", field))
+}
+
+// currentEntries returns the cluster and the user of the current context.
+func currentEntries(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *refusal) {
+	if config.CurrentContext == "" {
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The kubeconfig has no current-context")
+	}
+	context := slices.IndexFunc(config.Contexts, func(c clientcmdapi.NamedContext) bool { return c.Name == config.CurrentContext })
+	if context < 0 {
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The current-context of the kubeconfig does not exist")
+	}
+	current := config.Contexts[context].Context
+	cluster := slices.IndexFunc(config.Clusters, func(c clientcmdapi.NamedCluster) bool { return c.Name == current.Cluster })
+	if cluster < 0 {
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The cluster of the current context does not exist")
+	}
+	user := slices.IndexFunc(config.AuthInfos, func(u clientcmdapi.NamedAuthInfo) bool { return u.Name == current.AuthInfo })
+	if user < 0 {
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The user of the current context does not exist")
+	}
+	return &config.Clusters[cluster].Cluster, &config.AuthInfos[user].AuthInfo, nil
+}
+
+// takeServer checks where the credential leads and how it is verified.
+func (c *credential) takeServer(cluster *clientcmdapi.Cluster, hubEndpoints []string) *refusal {
+	switch {
+	case cluster.InsecureSkipTLSVerify:
+		return refuseCredential(flotillav1.ReasonInsecureTLSNotAllowed, "The kubeconfig sets insecure-skip-tls-verify")
+	case cluster.ProxyURL != "":
+		return refuseCredential(flotillav1.ReasonProxyNotAllowed, "The kubeconfig has the field proxy-url, which is not supported")
+	}
+	server, err := url.Parse(cluster.Server)
+	if err != nil || server.Scheme != "https" {
+		return refuseCredential(flotillav1.ReasonHTTPNotAllowed, "The server of the kubeconfig is not an https URL")
+	}
+	switch {
+	case server.User != nil:
+		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The server of the kubeconfig contains a user name or password")
+	case server.Hostname() == "" || server.RawQuery != "" || server.Fragment != "" || server.Opaque != "":
+		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server of the kubeconfig is not a plain URL of host, port and path")
+	case hostDenied(server.Hostname()):
+		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server's address is a link-local, metadata or unspecified one")
+	case slices.Contains(hubEndpoints, hostPort(server)):
+		return refuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself")
+	case len(cluster.CertificateAuthorityData) == 0:
+		return refuseCredential(flotillav1.ReasonCAMissing, "The kubeconfig has no certificate-authority-data")
+	}
+	c.roots = x509.NewCertPool()
+	if !c.roots.AppendCertsFromPEM(cluster.CertificateAuthorityData) {
+		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate-authority-data of the kubeconfig holds no certificate")
+	}
+	server.Path = strings.TrimSuffix(server.Path, "/")
+	server.RawPath = ""
+	c.server = server
+	return nil
+}
+
+// takeUser checks how the credential authenticates.
+func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
+	switch {
+	case user.Username != "" || user.Password != "":
+		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The kubeconfig has a username or password")
+	case user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateUserExtra) > 0:
+		return refuseCredential(flotillav1.ReasonImpersonationNotAllowed, "The kubeconfig impersonates another user")
+	case len(user.ClientCertificateData) > 0 && len(user.ClientKeyData) > 0:
+		c.kind = credentialClientCertificate
+		c.certificate, c.key = seal(user.ClientCertificateData), seal(user.ClientKeyData)
+		config, err := c.tlsConfig()
+		if err != nil {
+			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the kubeconfig do not belong together")
+		}
+		if leaf := config.Certificates[0].Leaf; leaf != nil {
+			c.expires = leaf.NotAfter
+		}
+	case user.Token != "":
+		if strings.ContainsFunc(user.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return refuseCredential(flotillav1.ReasonParseError, "The token of the kubeconfig has characters that no token has")
+		}
+		c.kind = credentialToken
+		c.token = seal([]byte(user.Token))
+		c.expires = tokenExpiry(user.Token)
+	default:
+		return refuseCredential(flotillav1.ReasonCredentialMissing, "The user of the kubeconfig has neither a token nor a client certificate with its key")
+	}
+	return nil
+}
+
+// tokenExpiry reads the claim exp of a JSON web token; zero when the token is not one. Nothing is verified: it is only shown.
+func tokenExpiry(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Expiry float64 `json:"exp"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expiry <= 0 || claims.Expiry > 1<<40 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Expiry), 0).UTC()
+}
+
+// fingerprint tells credentials apart without revealing them.
+func fingerprint(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) string {
+	hash := sha256.New()
+	for _, part := range [][]byte{
+		[]byte(cluster.Server), []byte(cluster.TLSServerName), cluster.CertificateAuthorityData,
+		[]byte(user.Token), user.ClientCertificateData, user.ClientKeyData,
+	} {
+		_, _ = fmt.Fprintf(hash, "%d:", len(part))
+		_, _ = hash.Write(part)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// hostPort is the host and port of a URL, in the one form in which endpoints are compared.
+func hostPort(server *url.URL) string {
+	host := strings.TrimSuffix(strings.ToLower(server.Hostname()), ".")
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	port := server.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// metadataHosts are names of services that give away the credentials of the machine the manager runs on.
+var metadataHosts = []string{"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
+
+// metadataAddresses are addresses of such services outside of the link-local ranges.
+var metadataAddresses = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
+
+// hostDenied says whether a host may never be dialled. Names are checked again as addresses when they are dialled.
+func hostDenied(host string) bool {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if slices.Contains(metadataHosts, host) {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && addressDenied(address)
+}
+
+// addressDenied says whether an address may never be dialled. Loopback may: fleets on one machine use it.
+func addressDenied(address netip.Addr) bool {
+	address = address.Unmap().WithZone("")
+	return address.IsLinkLocalUnicast() || address.IsMulticast() || address.IsUnspecified() || slices.Contains(metadataAddresses, address)
+}

@@ -1,0 +1,50 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+
+	"k8s.io/utils/clock"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+)
+
+// gate lets only requests of members through that can be seen, and those of the hub. What it drops is not lost: an
+// offboarded member has no work, and all keys of a member are queued when it becomes Ready. A request that is dropped
+// at that very moment is still being processed, so the queue keeps its new copy until the drop is done.
+type gate struct {
+	controller string
+	members    Directory
+	clock      clock.PassiveClock
+	next       reconcile.TypedReconciler[Request]
+}
+
+// Reconcile implements reconcile.TypedReconciler.
+func (g *gate) Reconcile(ctx context.Context, req Request) (reconcile.Result, error) {
+	if !g.open(req.ClusterName) {
+		logf.FromContext(ctx).V(1).Info("Dropping a request, the cluster is not ready")
+		return reconcile.Result{}, nil
+	}
+	start := g.clock.Now()
+	defer func() { observeReconcile(g.members, g.controller, req.ClusterName, g.clock.Since(start)) }()
+
+	result, err := g.next.Reconcile(ctx, req)
+	if err != nil && !g.open(req.ClusterName) {
+		// The member left during the pass. Whatever failed is tried anew when it is back, and retries until then
+		// would only be dropped above.
+		logf.FromContext(ctx).V(1).Info("Dropping a failed request, the cluster is not ready any more", "error", err.Error())
+		return reconcile.Result{}, nil
+	}
+	return result, err
+}
+
+func (g *gate) open(clusterName multicluster.ClusterName) bool {
+	if clusterName == "" {
+		return true
+	}
+	snapshot, registered := g.members.Snapshot(clusterName)
+	return registered && snapshot.Visible()
+}

@@ -1,0 +1,511 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// panicPause is how long a member rests after a panic.
+const panicPause = 10 * time.Second
+
+// member is one actor: a goroutine that alone decides what state the member is in. It never does I/O itself; jobs do,
+// on goroutines of their own, and hand back what to do with the outcome.
+type member struct {
+	pool *Pool
+	name multicluster.ClusterName
+	log  logr.Logger
+
+	// changed says that wanted or leaving changed; kicks that a probe is asked for. Both hold one signal.
+	changed, kicks chan struct{}
+	// outcomes are what jobs hand back.
+	outcomes chan func()
+	// done is closed when the actor has ended.
+	done chan struct{}
+
+	mu        sync.Mutex // Guards the fields below; nothing waits while holding it.
+	wanted    registration
+	leaving   bool
+	published publication
+	engaged   *memberCluster
+	events    []hubEvent
+
+	// The rest belongs to the actor's goroutine.
+
+	// current is the registration that was looked at last.
+	current registration
+	// credential is the last one that was accepted; proven says that the member accepted it too.
+	credential *credential
+	proven     bool
+	recorded   recordedState
+	session    *session
+	attempt    *attempt
+	rotation   *rotation
+	health     health
+	retries    retries
+	retryAt    time.Time
+	// probing, renewing and checking say that such a job runs; renewAt is when the claim is renewed next.
+	probing, renewing, checking bool
+	renewAt, checkAt            time.Time
+	noWatchList                 bool
+	// offboarding says that the member leaves; over that it has left.
+	offboarding, over bool
+	// rest is how long the actor pauses before it goes on after a panic.
+	rest time.Duration
+}
+
+// attempt is a try to connect.
+type attempt struct {
+	input  *attemptInput
+	cancel context.CancelFunc
+}
+
+// newMember makes a member that does nothing before it runs. recorded is what an earlier process published, or nil.
+func newMember(p *Pool, wanted registration, recorded *flotillav1.MemberCluster) *member {
+	m := &member{
+		pool: p, name: wanted.clusterName, log: p.log.WithValues("cluster", string(wanted.clusterName)),
+		changed: make(chan struct{}, 1), kicks: make(chan struct{}, 1),
+		outcomes: make(chan func()), done: make(chan struct{}),
+		wanted: wanted, recorded: readRecorded(recorded), health: health{policy: p.cfg.Health},
+	}
+	m.published = publication{
+		secret:   wanted.secret,
+		verdicts: map[string]verdict{},
+		snapshot: Snapshot{
+			Name: m.name, State: StatePending, Since: p.cfg.Clock.Now(), UID: m.recorded.uid, Accepted: m.recorded.accepted,
+			Labels: wanted.labels, Paused: wanted.paused, Draining: wanted.drain, Kinds: wanted.kinds,
+		},
+	}
+	m.changed <- struct{}{}
+	return m
+}
+
+// want hands over what the registration asks for now. It does not block.
+func (m *member) want(wanted registration) {
+	m.mu.Lock()
+	same := m.leaving || reflect.DeepEqual(withoutContent(m.wanted), withoutContent(wanted))
+	if !same {
+		m.wanted = wanted
+	}
+	m.mu.Unlock()
+	if !same {
+		signal(m.changed)
+	}
+}
+
+// withoutContent leaves out what cannot be compared; the digest stands for it.
+func withoutContent(r registration) registration {
+	r.kubeconfig, r.refused = sealed{}, nil
+	return r
+}
+
+// leave has the member offboarded. There is no way back: a registration that returns makes a new member.
+func (m *member) leave() {
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
+	signal(m.changed)
+}
+
+// holder is the Secret that holds the name.
+func (m *member) holder() secretRef {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wanted.secret
+}
+
+// snapshot is what is known now.
+func (m *member) snapshot() Snapshot { return m.publication().snapshot }
+
+// publication is what is to be published now.
+func (m *member) publication() publication {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.published
+}
+
+// cluster is the engaged cluster, or nil.
+func (m *member) cluster() cluster.Cluster {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.engaged == nil {
+		return nil
+	}
+	return m.engaged
+}
+
+// takeEvents returns the events that have not been told.
+func (m *member) takeEvents() []hubEvent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := m.events
+	m.events = nil
+	return events
+}
+
+// signal sets a signal that holds one.
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// run is the actor's life. A panic costs the member its connection and a rest, and nobody else anything.
+func (m *member) run(ctx context.Context) {
+	defer close(m.done)
+	for !m.live(ctx) {
+	}
+}
+
+// live handles one thing after the other until the member's life is over, or until a panic, which returns false.
+func (m *member) live(ctx context.Context) (over bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.log.Error(fmt.Errorf("panic: %v", r), "Member panicked", "stack", string(debug.Stack()))
+			m.reset()
+		}
+	}()
+	timer := m.pool.cfg.Clock.NewTimer(m.rest)
+	defer timer.Stop()
+	if m.rest > 0 {
+		select {
+		case <-ctx.Done():
+			return true
+		case <-timer.C():
+			m.rest = 0
+		}
+	}
+	for {
+		m.arm(timer)
+		select {
+		case <-ctx.Done():
+			m.disconnect()
+			return true
+		case <-m.changed:
+			m.onRegistration(ctx)
+		case <-m.kicks:
+			m.health.asked = true
+		case outcome := <-m.outcomes:
+			outcome()
+		case <-timer.C():
+		}
+		m.act(ctx)
+		if m.over {
+			return true
+		}
+	}
+}
+
+// reset forgets everything that a panic may have left half done.
+func (m *member) reset() {
+	m.disconnect()
+	m.probing, m.renewing, m.checking, m.offboarding = false, false, false, false
+	m.health = health{policy: m.pool.cfg.Health}
+	m.current = registration{}
+	m.rest = panicPause
+	m.setState(StateUnreachable, flotillav1.ReasonProbeFailed, "The manager failed while it worked with the member; see its log")
+	signal(m.changed)
+}
+
+// disconnect ends the attempt and the session, if any.
+func (m *member) disconnect() {
+	m.rotation = nil
+	if m.attempt != nil {
+		m.attempt.cancel()
+		m.attempt = nil
+	}
+	if m.session == nil {
+		return
+	}
+	m.session.close()
+	m.session = nil
+	m.mu.Lock()
+	m.engaged = nil
+	m.mu.Unlock()
+}
+
+// spawn runs a job, and what it returns on the actor's goroutine. A panic of the job becomes one of the actor.
+func (m *member) spawn(job func() func()) {
+	go func() { m.hand(guarded(job)) }()
+}
+
+// hand has something run on the actor's goroutine. It returns when the actor has taken it.
+func (m *member) hand(outcome func()) {
+	select {
+	case m.outcomes <- outcome:
+	case <-m.done:
+	}
+}
+
+// guarded runs a job and turns a panic into an outcome that panics again.
+func guarded(job func() func()) (outcome func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			stack := debug.Stack()
+			outcome = func() { panic(fmt.Sprintf("%v\n%s", r, stack)) }
+		}
+	}()
+	return job()
+}
+
+// arm sets the timer to the next thing that is due.
+func (m *member) arm(timer clock.Timer) {
+	now := m.pool.cfg.Clock.Now()
+	next := now.Add(time.Hour)
+	for _, t := range m.tasks() {
+		if t.at.Before(next) {
+			next = t.at
+		}
+	}
+	if !timer.Stop() {
+		select {
+		case <-timer.C():
+		default:
+		}
+	}
+	timer.Reset(max(next.Sub(now), 0))
+}
+
+// task is something that the member does at its time.
+type task struct {
+	at    time.Time
+	start func(context.Context)
+}
+
+// tasks lists what is to be done and does not run yet.
+func (m *member) tasks() []task {
+	switch {
+	case m.offboarding || m.over:
+		return nil
+	case m.session == nil && (m.attempt != nil || m.retryAt.IsZero()):
+		return nil
+	case m.session == nil:
+		return []task{{m.retryAt, m.connect}}
+	}
+	var tasks []task
+	if !m.probing {
+		tasks = append(tasks, task{m.health.due(m.session.transport.traffic()), m.probe})
+	}
+	writable := m.health.away == "" && !m.current.paused
+	if writable && m.session.claimed && !m.renewing {
+		tasks = append(tasks, task{m.renewAt, m.renew})
+	}
+	if writable && !m.session.claimed && !m.checking {
+		tasks = append(tasks, task{m.checkAt, m.unpause})
+	}
+	if m.rotation != nil && !m.rotation.running {
+		tasks = append(tasks, task{m.rotation.at, m.rotate})
+	}
+	return tasks
+}
+
+// act starts what is due.
+func (m *member) act(ctx context.Context) {
+	now := m.pool.cfg.Clock.Now()
+	for _, t := range m.tasks() {
+		if !now.Before(t.at) {
+			t.start(ctx)
+		}
+	}
+}
+
+// update changes what is published, and tells subscribers and publisher when that made a difference.
+func (m *member) update(change func(*publication)) {
+	m.mu.Lock()
+	next := m.published
+	next.verdicts = maps.Clone(next.verdicts)
+	change(&next)
+	visible := !reflect.DeepEqual(next.snapshot, m.published.snapshot)
+	changed := visible || !reflect.DeepEqual(next, m.published)
+	m.published = next
+	m.mu.Unlock()
+	if visible {
+		m.pool.notify(m.name)
+	}
+	if changed {
+		m.pool.publisher.enqueue(m.name)
+	}
+}
+
+// setState moves the member to a state.
+func (m *member) setState(state State, reason, message string) {
+	m.update(func(p *publication) { m.enter(p, state, reason, message) })
+}
+
+// enter moves a publication to a state. Since survives a restart when the first decision is what was published before.
+func (m *member) enter(p *publication, state State, reason, message string) {
+	s := &p.snapshot
+	if s.State == state && s.Decided && state == StateUnreachable {
+		// An outage keeps its first reason: how exactly the member fails to answer may change with every try.
+		return
+	}
+	if s.State != state {
+		s.Since = m.pool.cfg.Clock.Now()
+	}
+	wasDecided := s.Decided
+	s.State, s.Reason, s.Message = state, reason, message
+	switch state {
+	case StateReady, StateUnreachable, StateAuthFailed, StateInvalid, StateIncompatible:
+		s.Decided = true
+	}
+	if !wasDecided && s.Decided && !m.recorded.since.IsZero() && m.recorded.ready == readiness(*s).status {
+		s.Since = m.recorded.since
+	}
+	s.Accepted = s.Accepted || acceptedBy(state, p.verdicts)
+}
+
+// acceptedBy says whether a member that was never accepted is so now. One that was never reached is: nothing speaks
+// against it, and who selects it is to see that it is unknown.
+func acceptedBy(state State, verdicts map[string]verdict) bool {
+	switch state {
+	case StateReady, StateUnreachable:
+		return true
+	case StateIncompatible:
+		return verdicts[flotillav1.ConditionClaimed].status != "False"
+	default:
+		return false
+	}
+}
+
+// event notes something to be told once the status says it too.
+func (m *member) event(eventType, reason, action, note string) {
+	m.mu.Lock()
+	m.events = append(m.events, hubEvent{eventType: eventType, reason: reason, action: action, note: note})
+	m.mu.Unlock()
+	m.pool.publisher.enqueue(m.name)
+}
+
+// normal and warning are the two types of events.
+func (m *member) normal(reason, action, note string) {
+	m.event(corev1.EventTypeNormal, reason, action, note)
+}
+
+func (m *member) warning(reason, action, note string) {
+	m.event(corev1.EventTypeWarning, reason, action, note)
+}
+
+// onRegistration looks at what the registration says now.
+func (m *member) onRegistration(ctx context.Context) {
+	m.mu.Lock()
+	wanted, leaving := m.wanted, m.leaving
+	m.mu.Unlock()
+	if leaving {
+		m.offboard(ctx)
+		return
+	}
+	before := m.current
+	m.current = wanted
+	m.update(func(p *publication) {
+		p.secret = wanted.secret
+		s := &p.snapshot
+		s.Labels, s.Draining, s.Kinds = wanted.labels, wanted.drain, wanted.kinds
+		// A member that was paused from the start is not written before its claim is held.
+		s.Paused = wanted.paused || (m.session != nil && !m.session.claimed)
+		if v, ok := p.verdicts[flotillav1.ConditionCredentialsAccepted]; ok && v.status == "True" {
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted()
+		}
+	})
+	if len(wanted.contenders) > 0 && !slices.Equal(before.contenders, wanted.contenders) {
+		m.warning(flotillav1.ReasonContested, "Register", "Cluster name is also asked for by "+cutList(wanted.contenders, 3))
+	}
+	if before.paused && !wanted.paused && m.session != nil && m.session.claimed && m.health.away == "" {
+		m.session.cluster.recovered()
+	}
+	if before.digest != wanted.digest {
+		m.onContent(wanted)
+	}
+}
+
+// onContent looks at a credential that has changed.
+func (m *member) onContent(wanted registration) {
+	refused := wanted.refused
+	var next *credential
+	if refused == nil {
+		next, refused = parseCredential(wanted.kubeconfig.reveal(), m.pool.hubEndpoints)
+	}
+	now := m.pool.cfg.Clock.Now()
+	switch {
+	case refused != nil && m.proven:
+		m.rotation = nil
+		m.rejectRotation(refused)
+	case refused != nil:
+		m.disconnect()
+		m.credential = nil
+		m.retryAt = time.Time{}
+		m.refuse(refused, nil)
+	case m.session != nil && next.fingerprint == m.session.credential.fingerprint:
+		m.rotation = nil
+		m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted() })
+	case m.session != nil:
+		m.rotation = &rotation{next: next, at: now}
+	default:
+		m.disconnect()
+		m.credential, m.proven = next, false
+		m.retries.reset()
+		m.health = health{policy: m.pool.cfg.Health, away: m.health.away, awaySince: m.health.awaySince}
+		m.retryAt = now
+		m.update(func(p *publication) {
+			p.endpoint, p.credentials = next.endpoint(), next.status()
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted()
+		})
+	}
+}
+
+// rejectRotation says that a new credential is refused while the old one goes on working.
+func (m *member) rejectRotation(refused *refusal) {
+	v := refused.verdict()
+	v.message += "; the previous credential stays in use until the manager restarts"
+	m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = v })
+	m.warning("CredentialsRejected", "Rotate", "Refused the new credential: "+v.message)
+}
+
+// refuse shows why the member is not engaged.
+func (m *member) refuse(refused *refusal, found *findings) {
+	before := m.snapshot()
+	m.update(func(p *publication) {
+		unread := verdict{status: "Unknown", reason: flotillav1.ReasonNotYetProbed, message: "The member is not read"}
+		p.verdicts[flotillav1.ConditionCachesSynced] = unread
+		if refused.final {
+			unread.message = "The member is not tried"
+			p.verdicts[flotillav1.ConditionReachable] = unread
+		}
+		p.take(found)
+		p.verdicts[refused.condition] = refused.verdict()
+		m.enter(p, refused.state, refused.reason, refused.message)
+	})
+	if before.State != refused.state || before.Reason != refused.reason {
+		m.log.Info("Refusing member", "reason", refused.reason, "message", refused.message)
+		m.warning("ClusterRefused", "Engage", refused.reason+": "+refused.message)
+	}
+}
+
+// take takes over what a preflight has found.
+func (p *publication) take(found *findings) {
+	if found == nil {
+		return
+	}
+	maps.Copy(p.verdicts, found.verdicts)
+	if found.uid != "" {
+		p.snapshot.UID = found.uid
+	}
+	if found.version != "" {
+		p.version = found.version
+	}
+}

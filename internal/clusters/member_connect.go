@@ -1,0 +1,251 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// attemptInput is what an attempt to connect works from. It does not change while the attempt runs.
+type attemptInput struct {
+	registration registration
+	credential   *credential
+	// recordedUID is the cluster that the name stood for so far; empty when there was none.
+	recordedUID types.UID
+	noWatchList bool
+}
+
+// accepted is the verdict on a registration whose credential is in use.
+func (in *attemptInput) accepted() verdict { return in.registration.accepted() }
+
+// accepted is the verdict on a registration whose credential is in use.
+func (r *registration) accepted() verdict {
+	if len(r.contenders) > 0 {
+		return good(flotillav1.ReasonContested, "The credential is in use; the cluster name is also asked for by "+cutList(r.contenders, 3))
+	}
+	return good(flotillav1.ReasonAccepted, "The credential of the registration is in use")
+}
+
+// session is one incarnation of a member: its connection and its caches. It lasts through rotations and outages.
+type session struct {
+	incarnation uint64
+	uid         types.UID
+	credential  *credential
+	transport   *transport
+	api         *memberAPI
+	cluster     *memberCluster
+	// claimed says that this hub holds the claim; false in a member that was paused from the start.
+	claimed bool
+	// disengage ends the controllers' interest; stop ends the caches after that.
+	engaged   context.Context //nolint:containedctx // It is the lifetime that Engage is given.
+	disengage context.CancelFunc
+	stop      context.CancelFunc
+}
+
+// close ends the session. It does not wait: informers end in their own time.
+func (s *session) close() {
+	s.disengage()
+	s.stop()
+	s.transport.close()
+}
+
+// memberCluster is the cluster that is engaged. Sources find OnRecovered on it.
+type memberCluster struct {
+	cluster.Cluster
+
+	mu    sync.Mutex // Guards the fields below; no function is called while holding it.
+	next  int
+	funcs map[int]func()
+}
+
+// OnRecovered has fn called, until ctx ends, whenever work for the member is possible again after a time in which it was
+// dropped: after an outage, once the member's Snapshot says Ready, and after a pause. fn must not block.
+func (c *memberCluster) OnRecovered(ctx context.Context, fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.next
+	c.next++
+	c.funcs[id] = fn
+	context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.funcs, id)
+	})
+}
+
+// recovered calls what OnRecovered has registered.
+func (c *memberCluster) recovered() {
+	c.mu.Lock()
+	funcs := make([]func(), 0, len(c.funcs))
+	for _, fn := range c.funcs {
+		funcs = append(funcs, fn)
+	}
+	c.mu.Unlock()
+	for _, fn := range funcs {
+		fn()
+	}
+}
+
+// connect dials a member, checks it, claims it and fills its caches. progress is told about each step.
+func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progress func(State)) (*session, *findings, error) {
+	name := string(in.registration.clusterName)
+	found := &findings{}
+	progress(StateConnecting)
+	l, err := newLink(in.credential, p.cfg.Clock)
+	if err != nil {
+		return nil, found, err
+	}
+	way := newTransport(l, p.cfg.Clock, kick, in.noWatchList)
+	api, err := p.newMemberAPI(name, way)
+	if err != nil {
+		return nil, found, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			way.close()
+		}
+	}()
+	// The first answer is waited for without a slot, so that members that never answer take none from those that do.
+	if err := api.ready(ctx); err != nil {
+		return nil, found, fmt.Errorf("asking whether %q is ready: %w", name, err)
+	}
+	release, err := p.slot(ctx)
+	if err != nil {
+		return nil, found, err
+	}
+	defer release()
+	found, err = p.preflight(ctx, api, in)
+	if err != nil {
+		return nil, found, err
+	}
+	claimed := false
+	if in.registration.paused {
+		found.verdicts[flotillav1.ConditionClaimed] = verdict{status: "Unknown", reason: flotillav1.ReasonPaused, message: "The member is paused, so nothing is written there"}
+	} else {
+		if err := p.takeClaim(ctx, api, in); err != nil {
+			return nil, found, err
+		}
+		claimed = true
+		found.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")
+	}
+	progress(StateSyncing)
+	s, err := p.sync(ctx, name, way, api)
+	if err != nil {
+		return nil, found, err
+	}
+	found.verdicts[flotillav1.ConditionCachesSynced] = good(flotillav1.ReasonSynced, "Everything watched has been read")
+	s.uid, s.credential, s.claimed = found.uid, in.credential, claimed
+	done = true
+	return s, found, nil
+}
+
+// errSyncTimeout says that the caches did not fill in time.
+var errSyncTimeout = errors.New("the caches did not fill in time")
+
+// sync starts the caches of a member and waits until each watched kind has been read.
+func (p *Pool) sync(ctx context.Context, name string, way *transport, api *memberAPI) (*session, error) {
+	inner, err := p.newCluster(name, api.http)
+	if err != nil {
+		return nil, err
+	}
+	for _, index := range p.fieldIndexes() {
+		if err := inner.GetFieldIndexer().IndexField(ctx, index.object, index.field, index.extract); err != nil {
+			return nil, fmt.Errorf("indexing %q in %q: %w", index.field, name, err)
+		}
+	}
+	// The caches live as long as the incarnation, not as the attempt: their context descends from the pool's.
+	lifetime, stop := context.WithCancel(p.lifetime())
+	engaged, disengage := context.WithCancel(lifetime)
+	s := &session{
+		incarnation: p.incarnations.Add(1), transport: way, api: api,
+		cluster: &memberCluster{Cluster: inner, funcs: map[int]func(){}},
+		engaged: engaged, disengage: disengage, stop: stop,
+	}
+	go func() {
+		defer recoverTo(p.log.WithValues("cluster", name), "Cache of a member panicked")
+		if err := inner.Start(lifetime); err != nil {
+			p.log.Error(err, "Running the cache of a member", "cluster", name)
+		}
+	}()
+	if err := p.waitForCaches(ctx, inner.GetCache()); err != nil {
+		s.close()
+		return nil, fmt.Errorf("syncing %q: %w", name, err)
+	}
+	return s, nil
+}
+
+// waitForCaches returns when each watched kind has been read, or fails when that takes too long.
+func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.SyncTimeout, errSyncTimeout)
+	defer cancel()
+	unsynced := map[string]cache.Informer{}
+	for _, kind := range watchedKinds() {
+		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", kind.resource, err)
+		}
+		unsynced[kind.resource] = informer
+	}
+	if informers.WaitForCacheSync(ctx) {
+		return nil
+	}
+	maps.DeleteFunc(unsynced, func(_ string, informer cache.Informer) bool { return informer.HasSynced() })
+	return fmt.Errorf("reading %s: %w", cutList(slices.Sorted(maps.Keys(unsynced)), 5), context.Cause(ctx))
+}
+
+// newCluster makes the cache and the clients of a member. Nothing runs yet.
+func (p *Pool) newCluster(name string, hc *http.Client) (cluster.Cluster, error) {
+	c, err := cluster.New(memberConfig(name), func(o *cluster.Options) {
+		o.Scheme = p.cfg.Scheme
+		o.Logger = p.log.WithValues("cluster", name)
+		o.HTTPClient = hc
+		o.MapperProvider = func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return p.mapper, nil }
+		o.Cache = cache.Options{ByObject: cacheByObject(), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}
+		o.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a cluster for %q: %w", name, err)
+	}
+	return c, nil
+}
+
+// slot waits for one of the few places for members that are being checked and synced. It is given back by the result, or
+// by itself after a while, so that members that are slow on purpose do not keep it from the others.
+func (p *Pool) slot(ctx context.Context) (func(), error) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	release := sync.OnceFunc(func() { <-p.slots })
+	timer := time.AfterFunc(p.cfg.SlotTime, release)
+	return func() { timer.Stop(); release() }, nil
+}
+
+// takeClaim claims a member for this hub.
+func (p *Pool) takeClaim(ctx context.Context, api *memberAPI, in *attemptInput) error {
+	err := p.claim().hold(ctx, api.client, in.registration.takeOver)
+	if isForbidden(err) {
+		return refuseForbidden([]string{"get, create and update leases.coordination.k8s.io " + claimNamespace + "/" + claimName})
+	}
+	return err
+}

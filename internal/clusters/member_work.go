@@ -1,0 +1,334 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	// verifyTimeout is for the calls that prove a new credential, and those of a claim.
+	verifyTimeout = 15 * time.Second
+	// claimRetry is when a claim that could not be renewed is tried again.
+	claimRetry = 10 * time.Second
+	// releaseTimeout is what offboarding spends on a member that may be gone.
+	releaseTimeout = 5 * time.Second
+)
+
+// connect starts an attempt.
+func (m *member) connect(ctx context.Context) {
+	attemptCtx, cancel := context.WithCancel(ctx)
+	a := &attempt{cancel: cancel, input: &attemptInput{
+		registration: m.current, credential: m.credential, recordedUID: m.snapshot().UID, noWatchList: m.noWatchList,
+	}}
+	m.attempt = a
+	m.retryAt = time.Time{}
+	progress := func(state State) {
+		m.hand(func() {
+			if m.attempt == a {
+				m.onProgress(state)
+			}
+		})
+	}
+	kick := func() { signal(m.kicks) }
+	m.spawn(func() func() {
+		s, found, err := m.pool.connect(attemptCtx, a.input, kick, progress)
+		return func() {
+			cancel()
+			if m.attempt != a {
+				// The attempt was given up in the meantime; nobody else knows of its session.
+				if s != nil {
+					s.close()
+				}
+				return
+			}
+			m.attempt = nil
+			if err != nil {
+				m.onAttemptFailed(err, found)
+				return
+			}
+			m.onConnected(ctx, s, found)
+		}
+	})
+}
+
+// onProgress shows how far the attempt is, unless something worse is known that only its success refutes.
+func (m *member) onProgress(state State) {
+	switch m.snapshot().State {
+	case StatePending, StateConnecting, StateSyncing:
+		v := readiness(Snapshot{State: state})
+		m.setState(state, v.reason, v.message)
+	}
+	if state == StateSyncing {
+		m.update(func(p *publication) {
+			p.verdicts[flotillav1.ConditionCachesSynced] = verdict{
+				status: "Unknown", reason: flotillav1.ReasonSyncing, message: "The member is being read",
+			}
+		})
+	}
+}
+
+// onAttemptFailed decides what a failed attempt means and when the next one is.
+func (m *member) onAttemptFailed(err error, found *findings) {
+	now := m.pool.cfg.Clock.Now()
+	var refused *refusal
+	if errors.As(err, &refused) {
+		m.health = health{policy: m.pool.cfg.Health}
+		m.retryAt = now.Add(m.retries.next(now, true))
+		m.refuse(refused, found)
+		return
+	}
+	m.retryAt = now.Add(m.retries.next(now, false))
+	m.log.V(1).Info("Connecting failed", "error", err.Error())
+	if errors.Is(err, errSyncTimeout) {
+		m.noWatchList = true
+		m.update(func(p *publication) {
+			p.take(found)
+			v := verdict{status: "False", reason: flotillav1.ReasonSyncTimeout, message: "The caches did not fill in time"}
+			p.verdicts[flotillav1.ConditionCachesSynced] = v
+			m.enter(p, StateUnreachable, v.reason, v.message)
+		})
+		return
+	}
+	m.health.observe(now, err)
+	if m.health.away != "" {
+		m.showAway(err)
+	}
+}
+
+// showAway publishes that the member is away.
+func (m *member) showAway(err error) {
+	v, state := explain(err), m.health.away
+	before := m.snapshot()
+	m.update(func(p *publication) {
+		if state == StateAuthFailed {
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = v
+			p.verdicts[flotillav1.ConditionReachable] = good(flotillav1.ReasonProbeSucceeded, "The API server answers")
+		} else if before.State != StateUnreachable {
+			p.verdicts[flotillav1.ConditionReachable] = v
+		}
+		m.enter(p, state, v.reason, v.message)
+	})
+	if before.State != state {
+		m.log.Info("Member is away", "state", string(state), "reason", v.reason, "message", v.message)
+		m.warning("Cluster"+string(state), "Probe", v.message)
+	}
+}
+
+// onConnected makes a member Ready and engages it. It is Ready first, because the work that engaging brings would be
+// dropped otherwise.
+func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
+	now := m.pool.cfg.Clock.Now()
+	m.session, m.proven, m.noWatchList = s, true, false
+	m.retries.reset()
+	m.health = health{policy: m.pool.cfg.Health, lastGood: now, lastProbe: now}
+	m.renewAt, m.checkAt = now.Add(m.pool.cfg.ClaimRenewal), now
+	m.pool.keepUID(s.uid, m.name)
+	s.transport.guard()
+	m.mu.Lock()
+	m.engaged = s.cluster
+	m.mu.Unlock()
+	m.update(func(p *publication) {
+		p.take(found)
+		p.snapshot.Incarnation = s.incarnation
+		p.snapshot.Paused = m.current.paused || !s.claimed
+		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")
+	})
+	m.log.Info("Engaging member", "incarnation", s.incarnation, "version", found.version)
+	m.normal("ClusterEngaged", "Engage", fmt.Sprintf("Engaged cluster %q, Kubernetes %s", m.name, found.version))
+	m.spawn(func() func() {
+		err := m.pool.aware.Engage(s.engaged, m.name, s.cluster)
+		return func() {
+			if err == nil || m.session != s || ctx.Err() != nil {
+				return
+			}
+			m.log.Error(err, "Engaging member")
+			m.disconnect()
+			now := m.pool.cfg.Clock.Now()
+			m.retryAt = now.Add(m.retries.next(now, false))
+			m.setState(StatePending, flotillav1.ReasonSyncing, "The member is engaged again after an error")
+		}
+	})
+}
+
+// probe asks whether the member is there. After an outage it also asks whether it is the same member.
+func (m *member) probe(ctx context.Context) {
+	m.probing = true
+	s, timeout, verify := m.session, m.health.timeout(), m.health.away != "" && m.health.goods+1 >= recoveries
+	m.spawn(func() func() {
+		probeCtx, cancel := context.WithTimeout(asProbe(ctx), timeout)
+		defer cancel()
+		uid := s.uid
+		err := s.api.ready(probeCtx)
+		if err == nil && verify {
+			uid, err = s.api.identity(probeCtx)
+		}
+		return func() {
+			m.probing = false
+			if m.session == s {
+				m.onProbed(s, uid, err)
+			}
+		}
+	})
+}
+
+// onProbed takes in the outcome of a probe.
+func (m *member) onProbed(s *session, uid types.UID, err error) {
+	now := m.pool.cfg.Clock.Now()
+	if err == nil && uid != s.uid {
+		m.log.Info("Member is another cluster than before", "uid", string(uid))
+		m.disconnect()
+		m.retryAt = now
+		return
+	}
+	wasAway := m.health.away
+	changed := m.health.observe(now, err)
+	if changed && m.rotation != nil {
+		m.rotation.at = now
+	}
+	switch {
+	case m.health.away != "" && changed:
+		s.transport.openBreaker()
+		m.showAway(err)
+	case wasAway != "" && changed:
+		m.onRecovered(s, wasAway)
+	case err == nil:
+		s.transport.goodProbe()
+	}
+}
+
+// onRecovered lets work through again: first the connection, then what is known, then those who wait for it.
+func (m *member) onRecovered(s *session, wasAway State) {
+	s.transport.closeBreaker()
+	m.renewAt = m.pool.cfg.Clock.Now()
+	m.update(func(p *publication) {
+		p.verdicts[flotillav1.ConditionReachable] = good(flotillav1.ReasonProbeSucceeded, "The API server answers")
+		if wasAway == StateAuthFailed && m.rotation == nil {
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.current.accepted()
+		}
+		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")
+	})
+	s.cluster.recovered()
+	m.log.Info("Member is back", "was", string(wasAway))
+	m.normal("ClusterRecovered", "Probe", fmt.Sprintf("Cluster %q answers again", m.name))
+}
+
+// renew renews the claim.
+func (m *member) renew(ctx context.Context) {
+	m.renewing = true
+	s, takeOver := m.session, m.current.takeOver
+	m.spawn(func() func() {
+		claimCtx, cancel := context.WithTimeout(ctx, verifyTimeout)
+		defer cancel()
+		err := m.pool.claim().hold(claimCtx, s.api.client, takeOver)
+		return func() {
+			m.renewing = false
+			if m.session == s {
+				m.onRenewed(err)
+			}
+		}
+	})
+}
+
+// onRenewed stops working with a member that is someone else's now.
+func (m *member) onRenewed(err error) {
+	now := m.pool.cfg.Clock.Now()
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		m.disconnect()
+		m.retryAt = now.Add(m.retries.next(now, true))
+		m.refuse(refused, nil)
+	case err != nil:
+		m.log.V(1).Info("Renewing the claim failed", "error", err.Error())
+		m.renewAt = now.Add(claimRetry)
+	default:
+		m.renewAt = now.Add(m.pool.cfg.ClaimRenewal)
+	}
+}
+
+// unpause checks and claims a member that was paused when it was connected.
+func (m *member) unpause(ctx context.Context) {
+	m.checking = true
+	s := m.session
+	in := &attemptInput{registration: m.current, credential: s.credential, recordedUID: s.uid}
+	m.spawn(func() func() {
+		checkCtx, cancel := context.WithTimeout(ctx, verifyTimeout)
+		defer cancel()
+		found, err := m.pool.preflight(checkCtx, s.api, in)
+		if err == nil {
+			err = m.pool.takeClaim(checkCtx, s.api, in)
+		}
+		return func() {
+			m.checking = false
+			if m.session == s {
+				m.onUnpaused(s, found, err)
+			}
+		}
+	})
+}
+
+// onUnpaused lets work through, or stops working with a member that may not be written.
+func (m *member) onUnpaused(s *session, found *findings, err error) {
+	now := m.pool.cfg.Clock.Now()
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		m.disconnect()
+		m.retryAt = now.Add(m.retries.next(now, true))
+		m.refuse(refused, found)
+	case err != nil:
+		m.log.V(1).Info("Claiming an unpaused member failed", "error", err.Error())
+		m.checkAt = now.Add(claimRetry)
+	default:
+		s.claimed = true
+		m.renewAt = now.Add(m.pool.cfg.ClaimRenewal)
+		m.update(func(p *publication) {
+			p.take(found)
+			p.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")
+			p.snapshot.Paused = m.current.paused
+		})
+		s.cluster.recovered()
+	}
+}
+
+// offboard ends work with a member whose registration is gone. Everything in the member stays; only the claim goes.
+func (m *member) offboard(ctx context.Context) {
+	if m.offboarding {
+		return
+	}
+	m.offboarding = true
+	s := m.session
+	reachable := s != nil && s.claimed && m.health.away == "" && !m.current.paused
+	m.setState(StateGone, flotillav1.ReasonConnected, "The registration is gone")
+	if s != nil {
+		s.disengage()
+	}
+	m.log.Info("Offboarding member", "reachable", reachable)
+	m.spawn(func() func() {
+		var err error
+		if reachable {
+			releaseCtx, cancel := context.WithTimeout(ctx, releaseTimeout)
+			defer cancel()
+			err = m.pool.claim().release(releaseCtx, s.api.client)
+		}
+		return func() {
+			note := fmt.Sprintf("Offboarded cluster %q; its objects stay", m.name)
+			if err != nil || (!reachable && s != nil) {
+				note += ", and so does the claim, because the member could not be written"
+			}
+			m.normal("ClusterOffboarded", "Offboard", note)
+			m.disconnect()
+			m.over = true
+			m.update(func(p *publication) { p.gone = true })
+		}
+	})
+}

@@ -1,0 +1,415 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+var hubCluster, memberOne *testenv.Cluster
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubCluster, &memberOne)) }
+
+// engagements is an Aware that counts.
+type engagements struct {
+	mu     sync.Mutex
+	counts map[multicluster.ClusterName]int
+	ctxs   map[multicluster.ClusterName]context.Context
+	last   map[multicluster.ClusterName]cluster.Cluster
+}
+
+func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName, c cluster.Cluster) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counts[name]++
+	e.ctxs[name], e.last[name] = ctx, c
+	return nil
+}
+
+func (e *engagements) Start(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func (e *engagements) count(name multicluster.ClusterName) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counts[name]
+}
+
+func (e *engagements) ended(name multicluster.ClusterName) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ctxs[name] != nil && e.ctxs[name].Err() != nil
+}
+
+func (e *engagements) cluster(name multicluster.ClusterName) cluster.Cluster {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last[name]
+}
+
+// fixture is a running pool on the real hub, with a namespace of registrations of its own.
+type fixture struct {
+	*WithT
+	t         *testing.T
+	pool      *Pool
+	engaged   *engagements
+	namespace string
+	stop      func()
+}
+
+// quick is a health policy that decides within a second or two.
+func quick() Health {
+	return Health{
+		Interval: 500 * time.Millisecond, Timeout: time.Second, Retry: 100 * time.Millisecond, Patience: 300 * time.Millisecond,
+		AwayTimeout: time.Second,
+	}
+}
+
+// startPool runs a pool in a manager. Each test has its own namespace and hub id, but the hub's MemberClusters are shared,
+// so names of members differ between tests.
+func startPool(t *testing.T, namespace string, adjust ...func(*Config)) *fixture {
+	t.Helper()
+	config := Config{
+		HubID: "hub", Scheme: testenv.Scheme(), Health: quick(), ClaimRenewal: time.Second,
+		Sources: []Source{{Namespace: namespace, Conventions: []Convention{ConventionFlotilla, ConventionMulticlusterRuntime}}},
+	}
+	for _, fn := range adjust {
+		fn(&config)
+	}
+	pool, err := NewPool(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := mcmanager.New(hubCluster.Config, pool, manager.Options{
+		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	engaged := &engagements{
+		counts: map[multicluster.ClusterName]int{}, ctxs: map[multicluster.ClusterName]context.Context{},
+		last: map[multicluster.ClusterName]cluster.Cluster{},
+	}
+	if err := mgr.Add(engaged); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the manager ended with: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	f := &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: namespace, stop: stop}
+	f.SetDefaultEventuallyTimeout(30 * time.Second)
+	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	return f
+}
+
+// register creates a registration and removes it at the end, so that the next test finds the member free.
+func (f *fixture) register(name string, kubeconfig []byte, adjust ...func(*corev1.Secret)) *corev1.Secret {
+	f.t.Helper()
+	secret := testenv.SecretFor(memberOne, f.namespace, name)
+	secret.Data[flotillav1.KeyKubeconfig] = kubeconfig
+	for _, fn := range adjust {
+		fn(secret)
+	}
+	f.Expect(hubCluster.Client.Create(context.Background(), secret)).To(Succeed())
+	return secret
+}
+
+// patch changes a registration.
+func (f *fixture) patch(secret *corev1.Secret, change func()) {
+	f.t.Helper()
+	before := secret.DeepCopy()
+	change()
+	f.Expect(hubCluster.Client.Patch(context.Background(), secret, client.MergeFrom(before))).To(Succeed())
+}
+
+// unregister deletes a registration and waits until the member is gone.
+func (f *fixture) unregister(secret *corev1.Secret) {
+	f.t.Helper()
+	f.Expect(client.IgnoreNotFound(hubCluster.Client.Delete(context.Background(), secret))).To(Succeed())
+	f.Eventually(func() bool { _, ok := f.pool.Snapshot(multicluster.ClusterName(secret.Name)); return ok }).Should(BeFalse())
+}
+
+func (f *fixture) state(name string) func() State {
+	return func() State { s, _ := f.pool.Snapshot(multicluster.ClusterName(name)); return s.State }
+}
+
+func (f *fixture) reason(name string) func() string {
+	return func() string { s, _ := f.pool.Snapshot(multicluster.ClusterName(name)); return s.Reason }
+}
+
+// condition reads "<status> <reason>" of a published condition.
+func (f *fixture) condition(name, conditionType string) func() string {
+	return func() string {
+		object := &flotillav1.MemberCluster{}
+		if err := hubCluster.Client.Get(context.Background(), client.ObjectKey{Name: name}, object); err != nil {
+			return err.Error()
+		}
+		c := apimeta.FindStatusCondition(object.Status.Conditions, conditionType)
+		if c == nil {
+			return "none"
+		}
+		return string(c.Status) + " " + c.Reason
+	}
+}
+
+func TestPool_joins_and_offboards(t *testing.T) {
+	ctx := context.Background()
+	f := startPool(t, hubCluster.Namespace(t))
+	secret := f.register("joins", memberOne.Kubeconfig(), func(s *corev1.Secret) {
+		s.Labels["region"], s.Labels["helm.sh/chart"] = "eu", "fleet"
+	})
+	f.Eventually(f.condition("joins", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(func() int { return f.engaged.count("joins") }).Should(Equal(1))
+
+	object := &flotillav1.MemberCluster{}
+	f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "joins"}, object)).To(Succeed())
+	f.Expect(object.Labels).To(Equal(map[string]string{"region": "eu"}))
+	f.Expect(object.Spec.SecretRef.UID).To(Equal(string(secret.UID)))
+	f.Expect(object.Status.UID).NotTo(BeEmpty())
+	f.Expect(object.Status.KubernetesVersion).To(HavePrefix("v1."))
+	f.Expect(object.Status.Endpoint).To(Equal(hostOf(t, memberOne.Config.Host)))
+	f.Expect(object.Status.Credentials.Kind).To(Equal("ClientCertificate"))
+	for _, c := range object.Status.Conditions {
+		f.Expect(string(c.Status)).To(Equal("True"), c.Type)
+	}
+
+	member, err := f.pool.Member("joins")
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(member.GetClient().List(ctx, &flotillav1.RedisList{})).To(Succeed())
+	f.Expect(member.GetClient().List(ctx, &corev1.NodeList{})).To(Succeed())
+	f.Expect(apierrors.IsNotFound(member.GetClient().Get(ctx, client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.Secret{}))).To(BeTrue())
+	f.Expect(member.GetClient().List(ctx, &coordinationv1.LeaseList{})).NotTo(Succeed(), "a kind that is not watched must not be cached by a read")
+
+	f.patch(secret, func() {
+		secret.Labels["region"] = "us"
+		secret.Annotations = map[string]string{flotillav1.AnnotationPaused: "true"}
+	})
+	f.Eventually(f.condition("joins", flotillav1.ConditionPaused)).Should(Equal("True Paused"))
+	s, _ := f.pool.Snapshot("joins")
+	f.Expect(s.Labels).To(Equal(map[string]string{"region": "us"}))
+	f.Expect(s.Writable()).To(BeFalse())
+
+	f.Expect(hubCluster.Client.Delete(ctx, object)).To(Succeed())
+	f.Eventually(f.condition("joins", flotillav1.ConditionReady)).Should(Equal("True Connected"), "a MemberCluster deleted by hand comes back")
+	f.Expect(f.engaged.count("joins")).To(Equal(1))
+
+	f.patch(secret, func() { secret.Annotations = nil })
+	f.Eventually(func() bool { s, _ := f.pool.Snapshot("joins"); return s.Writable() }).Should(BeTrue())
+
+	lease := &coordinationv1.Lease{}
+	f.Expect(memberOne.Client.Get(ctx, client.ObjectKey{Namespace: claimNamespace, Name: claimName}, lease)).To(Succeed())
+	f.Expect(*lease.Spec.HolderIdentity).To(HavePrefix("hub/"))
+
+	f.patch(secret, func() { delete(secret.Labels, flotillav1.LabelCluster) })
+	f.Eventually(func() bool { _, ok := f.pool.Snapshot("joins"); return ok }).Should(BeFalse())
+	f.Expect(f.engaged.ended("joins")).To(BeTrue())
+	_, err = f.pool.Member("joins")
+	f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound))
+	f.Expect(apierrors.IsNotFound(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "joins"}, object))).To(BeTrue())
+	f.Expect(apierrors.IsNotFound(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease))).To(BeTrue(), "the claim is released")
+
+	f.Eventually(func() []string {
+		list := &eventsv1.EventList{}
+		_ = hubCluster.Client.List(ctx, list)
+		var reasons []string
+		for _, e := range list.Items {
+			if e.Regarding.Kind == "MemberCluster" && e.Regarding.Name == "joins" {
+				reasons = append(reasons, e.Reason)
+			}
+		}
+		return reasons
+	}).Should(ContainElements("ClusterEngaged", "ClusterOffboarded"))
+}
+
+func TestPool_survives_an_outage(t *testing.T) {
+	ctx := context.Background()
+	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	f := startPool(t, hubCluster.Namespace(t))
+	secret := f.register("outage", l.through(t, memberOne.Kubeconfig()))
+	f.Eventually(f.state("outage")).Should(Equal(StateReady))
+	f.Eventually(func() int { return f.engaged.count("outage") }).Should(Equal(1))
+	recovered := make(chan struct{}, 1)
+	f.engaged.cluster("outage").(interface {
+		OnRecovered(context.Context, func())
+	}).OnRecovered(ctx, func() { signal(recovered) })
+
+	l.hush()
+	f.Eventually(f.condition("outage", flotillav1.ConditionReachable)).Should(Equal("False Timeout"))
+	f.Expect(f.condition("outage", flotillav1.ConditionReady)()).To(Equal("False Timeout"))
+	member, err := f.pool.Member("outage")
+	f.Expect(err).NotTo(HaveOccurred(), "an engaged member stays available while it is away")
+	f.Expect(member.GetClient().List(ctx, &corev1.NodeList{})).To(Succeed(), "caches show what was last known")
+	started := time.Now()
+	f.Expect(member.GetAPIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
+	f.Expect(time.Since(started)).To(BeNumerically("<", time.Second), "calls fail at once")
+
+	node := memberOne.Node(t, "born-in-the-dark", nil)
+	l.speak()
+	f.Eventually(f.condition("outage", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(recovered).Should(Receive())
+	f.Eventually(func() error { return member.GetClient().Get(ctx, client.ObjectKeyFromObject(node), &corev1.Node{}) }).Should(Succeed())
+	f.Expect(f.engaged.count("outage")).To(Equal(1))
+	f.unregister(secret)
+}
+
+func TestPool_rotates_without_a_gap(t *testing.T) {
+	ctx := context.Background()
+	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	f := startPool(t, hubCluster.Namespace(t))
+	secret := f.register("rotates", memberOne.Kubeconfig())
+	f.Eventually(f.state("rotates")).Should(Equal(StateReady))
+	member, err := f.pool.Member("rotates")
+	f.Expect(err).NotTo(HaveOccurred())
+
+	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = []byte("garbage: [") })
+	f.Eventually(f.condition("rotates", flotillav1.ConditionCredentialsAccepted)).Should(Equal("False ParseError"))
+	f.Expect(f.condition("rotates", flotillav1.ConditionReady)()).To(Equal("True Connected"))
+	f.Expect(member.GetAPIReader().List(ctx, &corev1.NodeList{})).To(Succeed())
+
+	failures := make(chan error, 1)
+	working, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(failures)
+		for working.Err() == nil {
+			if err := member.GetAPIReader().List(ctx, &corev1.NamespaceList{}); err != nil {
+				failures <- err
+				return
+			}
+		}
+	}()
+	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.through(t, memberOne.Kubeconfig()) })
+	f.Eventually(f.condition("rotates", flotillav1.ConditionCredentialsAccepted)).Should(Equal("True Accepted"))
+	f.Eventually(func() string { return f.pool.member("rotates").publication().endpoint }).Should(Equal(l.listener.Addr().String()))
+	cancel()
+	f.Expect(<-failures).To(Succeed(), "no call fails at a rotation")
+	node := memberOne.Node(t, "after-the-rotation", nil)
+	f.Eventually(func() error { return member.GetClient().Get(ctx, client.ObjectKeyFromObject(node), &corev1.Node{}) }).Should(Succeed())
+	f.Expect(f.engaged.count("rotates")).To(Equal(1))
+	f.unregister(secret)
+}
+
+func TestPool_refuses(t *testing.T) {
+	f := startPool(t, hubCluster.Namespace(t))
+	first := f.register("first", memberOne.Kubeconfig())
+	f.Eventually(f.state("first")).Should(Equal(StateReady))
+
+	f.register("garbage", []byte("\x00\x01"))
+	f.register("nothing", nil, func(s *corev1.Secret) { s.Data = nil })
+	f.register("twin", newLine(t, hostOf(t, memberOne.Config.Host)).through(t, memberOne.Kubeconfig()))
+	f.register("itself", hubCluster.Kubeconfig())
+	f.register("alias", newLine(t, hostOf(t, hubCluster.Config.Host)).through(t, hubCluster.Kubeconfig()))
+	f.register("misnamed", memberOne.Kubeconfig(), func(s *corev1.Secret) {
+		s.Annotations = map[string]string{flotillav1.AnnotationClusterName: "Not A Name"}
+	})
+	f.register("rival", memberOne.Kubeconfig(), func(s *corev1.Secret) {
+		s.Annotations = map[string]string{flotillav1.AnnotationClusterName: "first"}
+	})
+	for name, want := range map[string]string{
+		"garbage": "False ParseError", "nothing": "False KeyMissing", "twin": "False DuplicateCluster",
+		"itself": "False SelfRegistration", "alias": "False SelfRegistration", "misnamed": "False InvalidName", "first": "True Contested",
+	} {
+		f.Eventually(f.condition(name, flotillav1.ConditionCredentialsAccepted)).Should(Equal(want), name)
+	}
+	f.Expect(f.condition("first", flotillav1.ConditionReady)()).To(Equal("True Connected"))
+	s, _ := f.pool.Snapshot("garbage")
+	f.Expect(s.Accepted).To(BeFalse())
+	_, err := f.pool.Member("garbage")
+	f.Expect(err).To(BeAssignableToTypeOf(&NotReadyError{}))
+	f.Expect(hubCluster.Client.DeleteAllOf(context.Background(), &corev1.Secret{}, client.InNamespace(f.namespace))).To(Succeed())
+	f.unregister(first)
+	f.Eventually(func() int { return len(f.pool.Snapshots()) }).Should(BeZero())
+}
+
+func TestPool_respects_claims(t *testing.T) {
+	ctx := context.Background()
+	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
+	other.Spec.HolderIdentity = ptr.To("other/uid")
+	f := startPool(t, hubCluster.Namespace(t))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: claimNamespace}}
+	f.Expect(client.IgnoreAlreadyExists(memberOne.Client.Create(ctx, namespace))).To(Succeed())
+	f.Expect(memberOne.Client.Create(ctx, other)).To(Succeed())
+
+	secret := f.register("claimed", memberOne.Kubeconfig())
+	f.Eventually(f.condition("claimed", flotillav1.ConditionClaimed)).Should(Equal("False ClaimedByAnotherHub"))
+	f.Expect(f.state("claimed")()).To(Equal(StateIncompatible))
+	version := other.ResourceVersion
+	f.Expect(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
+	f.Expect(other.ResourceVersion).To(Equal(version), "another hub's claim is not written")
+
+	f.patch(secret, func() { secret.Annotations = map[string]string{flotillav1.AnnotationTakeOver: "other"} })
+	f.Eventually(f.condition("claimed", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+
+	f.Expect(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
+	other.Spec.HolderIdentity = ptr.To("hub/twin")
+	f.Expect(memberOne.Client.Update(ctx, other)).To(Succeed())
+	f.Eventually(f.condition("claimed", flotillav1.ConditionClaimed)).Should(Equal("False Superseded"))
+	f.Eventually(func() bool { return f.engaged.ended("claimed") }).Should(BeTrue())
+	f.Expect(memberOne.Client.Delete(ctx, other)).To(Succeed())
+	f.Eventually(f.state("claimed")).Should(Equal(StateReady))
+	f.unregister(secret)
+}
+
+func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
+	ctx := context.Background()
+	namespace := hubCluster.Namespace(t)
+	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	f := startPool(t, namespace)
+	secret := f.register("restarts", l.through(t, memberOne.Kubeconfig()))
+	gone := f.register("leaves-meanwhile", []byte("garbage"))
+	f.Eventually(f.condition("restarts", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(f.condition("leaves-meanwhile", flotillav1.ConditionReady)).Should(Equal("False ParseError"))
+	f.stop()
+
+	before := &flotillav1.MemberCluster{}
+	f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "restarts"}, before)).To(Succeed())
+	f.Expect(hubCluster.Client.Delete(ctx, gone)).To(Succeed())
+	l.hush()
+	f = startPool(t, namespace)
+	f.Eventually(f.state("restarts")).Should(Equal(StateConnecting))
+	s, _ := f.pool.Snapshot("restarts")
+	f.Expect(s.Decided).To(BeFalse())
+	f.Expect(s.Accepted).To(BeTrue())
+	f.Expect(f.condition("restarts", flotillav1.ConditionReady)()).To(Equal("True Connected"))
+	f.Eventually(f.condition("leaves-meanwhile", flotillav1.ConditionReady)).Should(ContainSubstring("not found"))
+	after := &flotillav1.MemberCluster{}
+	f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "restarts"}, after)).To(Succeed())
+	f.Expect(after.ResourceVersion).To(Equal(before.ResourceVersion))
+	l.speak()
+	f.Eventually(f.state("restarts")).Should(Equal(StateReady))
+	s, _ = f.pool.Snapshot("restarts")
+	ready := apimeta.FindStatusCondition(before.Status.Conditions, flotillav1.ConditionReady)
+	f.Expect(s.Since.Unix()).To(Equal(ready.LastTransitionTime.Unix()))
+	f.unregister(secret)
+}

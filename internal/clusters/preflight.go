@@ -1,0 +1,358 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// minVersion is the oldest Kubernetes that a member may run.
+var minVersion = version.MustParseGeneric("1.30.0")
+
+// maxAnswerBytes limits the answers that are read outside of client-go.
+const maxAnswerBytes = 1 << 20
+
+// memberAPI talks to a member without a cache.
+type memberAPI struct {
+	client client.Client
+	http   *http.Client
+	base   string
+}
+
+// memberConfig is the rest.Config of a member. It holds nothing secret: host is the member's name, and the transport
+// knows where that is and how to authenticate. It is only of use together with the HTTP client of the member.
+func memberConfig(name string) *rest.Config {
+	return &rest.Config{Host: "https://" + name, QPS: -1, UserAgent: "flotilla"}
+}
+
+// newMemberAPI makes live clients that go through a transport or a link.
+func (p *Pool) newMemberAPI(name string, through http.RoundTripper) (*memberAPI, error) {
+	config := memberConfig(name)
+	hc := httpClient(through)
+	c, err := client.New(config, client.Options{HTTPClient: hc, Scheme: p.cfg.Scheme, Mapper: p.mapper})
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %q: %w", name, err)
+	}
+	return &memberAPI{client: c, http: hc, base: config.Host}, nil
+}
+
+// get reads a path that is not an object.
+func (a *memberAPI) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json, */*")
+	req.Header.Set("User-Agent", "flotilla")
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, statusError(resp.StatusCode)
+	}
+	return body, nil
+}
+
+// ready asks whether the member is there. Unlike its path suggests it authenticates too.
+func (a *memberAPI) ready(ctx context.Context) error {
+	_, err := a.get(ctx, "/readyz")
+	return err
+}
+
+// identity is the UID of the member: that of its namespace kube-system.
+func (a *memberAPI) identity(ctx context.Context) (types.UID, error) {
+	namespace := &corev1.Namespace{}
+	if err := a.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
+		return "", err
+	}
+	return namespace.UID, nil
+}
+
+// version is the version of the member's API server.
+func (a *memberAPI) version(ctx context.Context) (string, error) {
+	body, err := a.get(ctx, "/version")
+	if err != nil {
+		return "", err
+	}
+	info := apiversion.Info{}
+	if err := json.Unmarshal(body, &info); err != nil || len(info.GitVersion) > 64 {
+		return "", errors.New("the version is not one")
+	}
+	return info.GitVersion, nil
+}
+
+// served lists the resources of our group and version that the member serves. Discovery is asked rather than the
+// CustomResourceDefinitions: it tells what is served now and needs no right of its own.
+func (a *memberAPI) served(ctx context.Context) ([]string, error) {
+	body, err := a.get(ctx, "/apis/"+flotillav1.GroupVersion.String())
+	if status := statusError(0); errors.As(err, &status) && status == http.StatusNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := metav1.APIResourceList{}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, errors.New("the list of resources is not one")
+	}
+	names := make([]string, 0, len(list.APIResources))
+	for _, resource := range list.APIResources {
+		names = append(names, resource.Name)
+	}
+	return names, nil
+}
+
+// findings is what the preflight saw, as far as it came.
+type findings struct {
+	uid      types.UID
+	version  string
+	verdicts map[string]verdict
+}
+
+// preflight finds out whether a member that answers can be engaged. It returns what it found also when it refuses; an
+// error that is no *refusal means that the member did not answer as it should.
+func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) (*findings, error) {
+	found := &findings{verdicts: map[string]verdict{
+		flotillav1.ConditionReachable: good(flotillav1.ReasonProbeSucceeded, "The API server answers"),
+	}}
+	uid, err := api.identity(ctx)
+	if isForbidden(err) {
+		err = p.afterReady(ctx, api, func() error { uid, err = api.identity(ctx); return err })
+	}
+	if isForbidden(err) {
+		return found, refuseForbidden([]string{"get namespaces (kube-system)"})
+	}
+	if err != nil {
+		return found, fmt.Errorf("reading the identity: %w", err)
+	}
+	if refused := p.checkIdentity(uid, in); refused != nil {
+		return found, refused
+	}
+	found.uid = uid
+	if found.version, err = api.version(ctx); err != nil {
+		return found, fmt.Errorf("reading the version: %w", err)
+	}
+	if refused := checkVersion(found.version); refused != nil {
+		return found, refused
+	}
+	resources, err := api.served(ctx)
+	if err != nil {
+		return found, fmt.Errorf("reading what is served: %w", err)
+	}
+	if refused := checkServed(resources); refused != nil {
+		return found, refused
+	}
+	if err := checkNotHub(ctx, api, resources); err != nil {
+		return found, err
+	}
+	found.verdicts[flotillav1.ConditionCredentialsAccepted] = in.accepted()
+	if err := p.checkRights(ctx, api, in.registration.paused); err != nil {
+		return found, err
+	}
+	found.verdicts[flotillav1.ConditionAPIsServed] = good(flotillav1.ReasonAllServed, "Every kind is served and allowed")
+	return found, nil
+}
+
+// afterReady repeats an act that was forbidden once the member has said that it is ready: an API server that starts
+// answers 403 to everything until it has read its roles.
+func (p *Pool) afterReady(ctx context.Context, api *memberAPI, act func() error) error {
+	if err := api.ready(ctx); err != nil {
+		return err
+	}
+	return act()
+}
+
+// checkIdentity refuses clusters that this registration may not mean.
+func (p *Pool) checkIdentity(uid types.UID, in *attemptInput) *refusal {
+	if uid == p.hubUID() {
+		return refuseIdentity(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself")
+	}
+	if in.recordedUID != "" && uid != in.recordedUID && uid != in.registration.replace {
+		return refuseIdentity(flotillav1.ReasonIdentityChanged, fmt.Sprintf(
+			"The registration leads to another cluster than before; annotate the Secret with %s: %q if that is meant", flotillav1.AnnotationReplace, uid))
+	}
+	if owner, ok := p.acquireUID(uid, in.registration.clusterName); !ok {
+		return refuseIdentity(flotillav1.ReasonDuplicateCluster, fmt.Sprintf("The cluster is registered as %q already", owner))
+	}
+	return nil
+}
+
+// checkVersion refuses members that are too old.
+func checkVersion(gitVersion string) *refusal {
+	parsed, err := version.ParseGeneric(gitVersion)
+	if err != nil || parsed.LessThan(minVersion) {
+		return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonUnsupportedVersion,
+			fmt.Sprintf("Kubernetes %q is not supported; 1.30 or later is", gitVersion))
+	}
+	return nil
+}
+
+// checkServed refuses members that lack our kinds.
+func checkServed(resources []string) *refusal {
+	var missing []string
+	for _, resource := range []string{"nodepools", "redises"} {
+		if !slices.Contains(resources, resource) {
+			missing = append(missing, resource+"."+flotillav1.GroupVersion.Group)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonCRDMissing,
+		fmt.Sprintf("The member does not serve %s; apply config/member", strings.Join(missing, ", ")))
+}
+
+// checkNotHub refuses members that have members themselves. One that may not be asked is taken for none.
+func checkNotHub(ctx context.Context, api *memberAPI, resources []string) error {
+	if !slices.Contains(resources, "memberclusters") {
+		return nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(flotillav1.GroupVersion.WithKind("MemberClusterList"))
+	err := api.client.List(ctx, list, client.Limit(1))
+	switch {
+	case isForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for members of the member: %w", err)
+	case len(list.Items) > 0:
+		return refuseIdentity(flotillav1.ReasonMemberIsHub, "The registration leads to a cluster that is a Flotilla hub itself")
+	}
+	return nil
+}
+
+// right is something that the manager does in a member.
+type right struct{ verb, group, resource, subresource, namespace string }
+
+// String says it in words.
+func (r right) String() string {
+	resource := r.resource
+	if r.subresource != "" {
+		resource += "/" + r.subresource
+	}
+	if r.group != "" {
+		resource += "." + r.group
+	}
+	return r.verb + " " + resource
+}
+
+// requiredRights lists what is asked for: reading every watched kind and, unless the member is paused, the writes without
+// which nothing works. It is a sample; what is missing beyond it shows on the object concerned.
+func requiredRights(paused bool) []right {
+	var rights []right
+	for _, kind := range watchedKinds() {
+		rights = append(rights, right{verb: "list", group: kind.group, resource: kind.resource}, right{verb: "watch", group: kind.group, resource: kind.resource})
+	}
+	if paused {
+		return rights
+	}
+	ours := flotillav1.GroupVersion.Group
+	return append(rights,
+		right{verb: "patch", group: ours, resource: "redises"},
+		right{verb: "patch", group: ours, resource: "redises", subresource: "status"},
+		right{verb: "patch", group: ours, resource: "nodepools"},
+		right{verb: "patch", group: ours, resource: "nodepools", subresource: "status"},
+		right{verb: "patch", resource: "nodes"},
+		right{verb: "delete", resource: "pods"},
+		right{verb: "create", resource: "services"},
+		right{verb: "create", resource: "configmaps"},
+		right{verb: "create", resource: "secrets"},
+		right{verb: "create", group: appsv1.GroupName, resource: "statefulsets"},
+		right{verb: "create", group: policyv1.GroupName, resource: "poddisruptionbudgets"},
+		right{verb: "create", group: nodev1.GroupName, resource: "runtimeclasses"},
+		right{verb: "create", group: coordinationv1.GroupName, resource: "leases", namespace: claimNamespace},
+	)
+}
+
+// checkRights refuses members that do not allow what the manager does.
+func (p *Pool) checkRights(ctx context.Context, api *memberAPI, paused bool) error {
+	missing, err := missingRights(ctx, api, requiredRights(paused))
+	if err == nil && len(missing) > 0 {
+		err = p.afterReady(ctx, api, func() error { missing, err = missingRights(ctx, api, missing); return err })
+	}
+	if err != nil {
+		return fmt.Errorf("asking for rights: %w", err)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(missing))
+	for _, r := range missing {
+		names = append(names, r.String())
+	}
+	return refuseForbidden(names)
+}
+
+// refuseForbidden refuses a member for rights that are missing.
+func refuseForbidden(names []string) *refusal {
+	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+cutList(names, 5))
+}
+
+// missingRights asks the member for each right, a few at a time.
+func missingRights(ctx context.Context, api *memberAPI, rights []right) ([]right, error) {
+	allowed := make([]bool, len(rights))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for i, r := range rights {
+		group.Go(func() error {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace,
+				},
+			}}
+			if err := api.client.Create(ctx, review); err != nil && !isForbidden(err) {
+				return err
+			}
+			allowed[i] = review.Status.Allowed
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var missing []right
+	for i, r := range rights {
+		if !allowed[i] {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}
+
+// cutList joins at most limit items.
+func cutList(items []string, limit int) string {
+	if len(items) <= limit {
+		return strings.Join(items, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ", "), len(items)-limit)
+}

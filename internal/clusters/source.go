@@ -1,0 +1,265 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
+)
+
+// MapFunc says which requests an object of a member leads to. It runs on the informer's goroutine and reads caches only.
+type MapFunc[T client.Object] func(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, obj T) []Request
+
+// Recovering is a cluster that calls back each time that it has become Ready, after its Snapshot says so and until ctx
+// ends; when it is engaged before it is Ready for the first time, then too. Sources use it to queue what the gate has
+// dropped. fn reads caches only.
+type Recovering interface {
+	OnRecovered(ctx context.Context, fn func())
+}
+
+// Watch is a source for MultiClusterWatch. keep filters updates (nil keeps all but re-lists of unchanged objects);
+// requests of the old and of the new object are both queued.
+//
+// It does not wait for caches: who engages a cluster has synced them before. A kind that the cluster's cache refuses
+// with *cache.ErrResourceNotCached is not watched there.
+func Watch[T client.Object](obj T, toRequests MapFunc[T], keep func(before, after T) bool) mcsource.TypedSource[client.Object, Request] {
+	return &memberSource[T]{obj: obj, toRequests: toRequests, keep: keep}
+}
+
+// ToSelf maps an object to the request that names it in its member.
+func ToSelf[T client.Object](_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, obj T) []Request {
+	return []Request{{ClusterName: clusterName, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}}}
+}
+
+// OnChange is a source for Watch of a controller: it queues what toRequests returns for a member each time that the
+// member's Snapshot has changed, its removal included. Requests of the hub are queued as fresh ones; those of a member
+// come in bulk and wait behind what has changed there. toRequests runs on a goroutine of the source and reads caches only.
+// Call OnChange before the pool starts.
+func OnChange(members Directory, toRequests func(ctx context.Context, clusterName multicluster.ClusterName) []Request) source.TypedSource[Request] {
+	s := &changeSource{toRequests: toRequests, changed: map[multicluster.ClusterName]struct{}{}, wake: make(chan struct{}, 1)}
+	members.Subscribe(s.note)
+	return s
+}
+
+// memberSource is what Watch returns. It is not multicluster-runtime's Kind, which blocks until the cache is synced and
+// does not tell initial lists from changes.
+type memberSource[T client.Object] struct {
+	obj        T
+	toRequests MapFunc[T]
+	keep       func(before, after T) bool
+}
+
+// ForCluster implements mcsource.TypedSource.
+func (s *memberSource[T]) ForCluster(clusterName multicluster.ClusterName, member cluster.Cluster) (source.TypedSource[Request], bool, error) {
+	return &memberWatch[T]{memberSource: s, clusterName: clusterName, member: member}, true, nil
+}
+
+// memberWatch is the source in one engaged member.
+type memberWatch[T client.Object] struct {
+	*memberSource[T]
+
+	clusterName multicluster.ClusterName
+	member      cluster.Cluster
+}
+
+// String names the source in logs.
+func (w *memberWatch[T]) String() string { return fmt.Sprintf("%T in %s", w.obj, w.clusterName) }
+
+// Start implements source.TypedSource. ctx ends with the engagement.
+func (w *memberWatch[T]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) error {
+	// A controller that starts late starts the sources of members that have left meanwhile as well. An error then
+	// would end the manager.
+	if ctx.Err() != nil {
+		return nil
+	}
+	informer, err := w.member.GetCache().GetInformer(ctx, w.obj, cache.BlockUntilSynced(false))
+	if err != nil {
+		var notCached *cache.ErrResourceNotCached
+		if ctx.Err() != nil || errors.As(err, &notCached) {
+			return nil
+		}
+		return fmt.Errorf("getting the informer for %T of cluster %q: %w", w.obj, w.clusterName, err)
+	}
+	registration, err := informer.AddEventHandler(w.handler(ctx, queue))
+	if err != nil {
+		if ctx.Err() != nil || informer.IsStopped() {
+			return nil
+		}
+		return fmt.Errorf("watching %T of cluster %q: %w", w.obj, w.clusterName, err)
+	}
+	// The caches of a member may outlive its engagement.
+	context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registration) })
+
+	if recovering, ok := w.member.(Recovering); ok {
+		recovering.OnRecovered(ctx, func() { w.queueAll(ctx, queue) })
+	}
+	return nil
+}
+
+func (w *memberWatch[T]) handler(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) toolscache.ResourceEventHandlerDetailedFuncs {
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(added any, isInInitialList bool) {
+			if obj, ok := added.(T); ok {
+				at := levelFresh
+				if isInInitialList {
+					at = levelInitial
+				}
+				w.queue(ctx, queue, at, obj)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			old, oldOK := before.(T)
+			obj, ok := after.(T)
+			// A re-list shows every object as an update.
+			if !ok || !oldOK || old.GetResourceVersion() == obj.GetResourceVersion() {
+				return
+			}
+			if w.keep != nil && !w.keep(old, obj) {
+				return
+			}
+			w.queue(ctx, queue, levelFresh, old, obj)
+		},
+		DeleteFunc: func(deleted any) {
+			// The end of an object may be missed and found at a re-list.
+			if tombstone, ok := deleted.(toolscache.DeletedFinalStateUnknown); ok {
+				deleted = tombstone.Obj
+			}
+			if obj, ok := deleted.(T); ok {
+				w.queue(ctx, queue, levelFresh, obj)
+			}
+		},
+	}
+}
+
+// queue adds the requests of the objects.
+func (w *memberWatch[T]) queue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request], at level, objs ...T) {
+	// Events still arrive between the end of the engagement and the removal of the handler.
+	if ctx.Err() != nil {
+		return
+	}
+	for _, obj := range objs {
+		addAt(queue, at, w.toRequests(ctx, w.clusterName, w.member, obj))
+	}
+}
+
+// queueAll adds the requests of all objects, because the gate has dropped those that came while the member was away.
+func (w *memberWatch[T]) queueAll(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) {
+	if err := w.each(ctx, func(obj T) { w.queue(ctx, queue, levelInitial, obj) }); err != nil && ctx.Err() == nil {
+		// The informer exists, so this is a kind that the scheme does not know the list of.
+		logf.FromContext(ctx).Error(err, "Queueing all objects of a recovered cluster", "cluster", string(w.clusterName))
+	}
+}
+
+// each calls fn for each object in the cache. fn must not change it.
+func (w *memberWatch[T]) each(ctx context.Context, fn func(T)) error {
+	scheme := w.member.GetScheme()
+	gvk, err := apiutil.GVKForObject(w.obj, scheme)
+	if err != nil {
+		return fmt.Errorf("finding the kind of %T: %w", w.obj, err)
+	}
+	empty, err := scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	if err != nil {
+		return fmt.Errorf("finding the list of %T: %w", w.obj, err)
+	}
+	list, ok := empty.(client.ObjectList)
+	if !ok {
+		return fmt.Errorf("finding the list of %T: %T is not a list", w.obj, empty)
+	}
+	if err := w.member.GetCache().List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing %T in the cache: %w", w.obj, err)
+	}
+	return apimeta.EachListItem(list, func(item runtime.Object) error {
+		if obj, ok := item.(T); ok {
+			fn(obj)
+		}
+		return nil
+	})
+}
+
+// addAt queues requests at a level. Any queue works; only ours knows levels.
+func addAt(queue workqueue.TypedRateLimitingInterface[Request], at level, requests []Request) {
+	if levelled, ok := queue.(priorityqueue.PriorityQueue[Request]); ok {
+		levelled.AddWithOpts(priorityqueue.AddOpts{Priority: new(at.priority())}, requests...)
+		return
+	}
+	for _, request := range requests {
+		queue.Add(request)
+	}
+}
+
+// changeSource is what OnChange returns.
+type changeSource struct {
+	toRequests func(ctx context.Context, clusterName multicluster.ClusterName) []Request
+	// wake has room for one, so that note never blocks.
+	wake chan struct{}
+
+	mu sync.Mutex
+	// changed holds the members that have changed since the goroutine looked last; under mu. Changes before Start are
+	// kept for it.
+	changed map[multicluster.ClusterName]struct{}
+}
+
+// String names the source in logs.
+func (s *changeSource) String() string { return "changes of members" }
+
+// note is called by the pool.
+func (s *changeSource) note(clusterName multicluster.ClusterName) {
+	s.mu.Lock()
+	s.changed[clusterName] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Start implements source.TypedSource.
+func (s *changeSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.wake:
+			}
+			for _, clusterName := range s.take() {
+				for _, request := range s.toRequests(ctx, clusterName) {
+					at := levelInitial
+					if request.ClusterName == "" {
+						at = levelFresh
+					}
+					addAt(queue, at, []Request{request})
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+func (s *changeSource) take() []multicluster.ClusterName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Sorted(maps.Keys(s.changed))
+	clear(s.changed)
+	return names
+}

@@ -1,0 +1,284 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// recoveringCluster is a cluster that tests let recover.
+type recoveringCluster struct {
+	cluster.Cluster
+
+	mu  sync.Mutex
+	fns []func()
+}
+
+func (c *recoveringCluster) OnRecovered(ctx context.Context, fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fns = append(c.fns, func() {
+		if ctx.Err() == nil {
+			fn()
+		}
+	})
+}
+
+func (c *recoveringCluster) recover() {
+	c.mu.Lock()
+	fns := slices.Clone(c.fns)
+	c.mu.Unlock()
+	for _, fn := range fns {
+		fn()
+	}
+}
+
+// syncedCluster starts the caches of a control plane with one kind in them.
+func syncedCluster(t *testing.T, env *testenv.Cluster, namespace string) *recoveringCluster {
+	t.Helper()
+	member, err := cluster.New(env.Config, func(options *cluster.Options) {
+		options.Scheme = testenv.Scheme()
+		options.Cache.ReaderFailOnMissingInformer = true
+		options.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := member.Start(ctx); err != nil {
+			t.Errorf("running the caches: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	if _, err := member.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil {
+		t.Fatal(err)
+	}
+	return &recoveringCluster{Cluster: member}
+}
+
+func newTestQueue(t *testing.T) *fairQueue {
+	queue := newFairQueue("source-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Millisecond, time.Second), clock.RealClock{})
+	t.Cleanup(queue.ShutDown)
+	return queue
+}
+
+// taken ends the next n requests and returns their names and priorities, sorted.
+func taken(g Gomega, queue *fairQueue, n int) []string {
+	g.Eventually(queue.Len).Within(10 * time.Second).Should(Equal(n))
+	var got []string
+	for range n {
+		request, priority, _ := queue.GetWithPriority()
+		queue.Done(request)
+		got = append(got, fmt.Sprint(request.ClusterName, " ", request.Name, " ", priority))
+	}
+	slices.Sort(got)
+	return got
+}
+
+func TestWatch(t *testing.T) {
+	g := NewWithT(t)
+	ctx := context.Background()
+	env := testenv.Start(t)
+	namespace := env.Namespace(t)
+	create := func(name string) *corev1.ConfigMap {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"leadsTo": name}}
+		g.Expect(env.Client.Create(ctx, object)).To(Succeed())
+		return object
+	}
+	first, second := create("first"), create("second")
+	member := syncedCluster(t, env, namespace)
+	queue := newTestQueue(t)
+
+	// The requests are named after the data, so that an update may lead from one to another.
+	toData := func(_ context.Context, clusterName multicluster.ClusterName, from cluster.Cluster, object *corev1.ConfigMap) []Request {
+		if from != member {
+			t.Errorf("the map function gets another cluster: %v", from)
+		}
+		return []Request{requestFor(clusterName, object.Data["leadsTo"])}
+	}
+	dataChanged := func(before, after *corev1.ConfigMap) bool { return before.Data["leadsTo"] != after.Data["leadsTo"] }
+	src, engage, err := Watch(&corev1.ConfigMap{}, toData, dataChanged).ForCluster("eu-1", member)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(engage).To(BeTrue())
+	engagement, disengage := context.WithCancel(ctx)
+	defer disengage()
+	g.Expect(src.Start(engagement, queue)).To(Succeed())
+
+	low := fmt.Sprint(handler.LowPriority)
+	g.Expect(taken(g, queue, 2)).To(Equal([]string{"eu-1 first " + low, "eu-1 second " + low}), "the initial list is to wait behind changes")
+
+	create("third")
+	g.Expect(taken(g, queue, 1)).To(Equal([]string{"eu-1 third 0"}), "a new object is fresh")
+
+	first.Data["leadsTo"] = "elsewhere"
+	g.Expect(env.Client.Update(ctx, first)).To(Succeed())
+	g.Expect(taken(g, queue, 2)).To(Equal([]string{"eu-1 elsewhere 0", "eu-1 first 0"}), "an update queues what the old and the new object lead to")
+
+	// The label is filtered out, and the deletion after it is seen, so nothing is still on its way.
+	second.Labels = map[string]string{"unimportant": "true"}
+	g.Expect(env.Client.Update(ctx, second)).To(Succeed())
+	g.Expect(env.Client.Delete(ctx, second)).To(Succeed())
+	g.Expect(taken(g, queue, 1)).To(Equal([]string{"eu-1 second 0"}), "a deletion is fresh and comes once")
+
+	member.recover()
+	g.Expect(taken(g, queue, 2)).To(Equal([]string{"eu-1 elsewhere " + low, "eu-1 third " + low}), "a recovery queues all objects")
+
+	disengage()
+	member.recover()
+	g.Expect(env.Client.Delete(ctx, first)).To(Succeed())
+	g.Eventually(func() error {
+		return member.GetClient().Get(ctx, client.ObjectKeyFromObject(first), &corev1.ConfigMap{})
+	}).Within(10 * time.Second).ShouldNot(Succeed())
+	g.Consistently(queue.Len).Within(100*time.Millisecond).Should(BeZero(), "nothing comes after the engagement")
+	g.Expect(src.Start(engagement, queue)).To(Succeed(), "starting after the engagement must not end the controller")
+}
+
+// refusingCluster is a cluster whose cache gives no informer.
+type refusingCluster struct {
+	cluster.Cluster
+
+	err error
+}
+
+func (c refusingCluster) GetCache() cache.Cache { return refusingCache{err: c.err} }
+
+type refusingCache struct {
+	cache.Cache
+
+	err error
+}
+
+func (c refusingCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return nil, c.err
+}
+
+func TestWatch_informer_is_refused(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tc := range map[string]struct{ err, want error }{
+		"a kind that is not cached is not watched": {err: fmt.Errorf("getting: %w", &cache.ErrResourceNotCached{})},
+		"anything else is told":                    {err: broken, want: broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, _, err := Watch(&corev1.ConfigMap{}, ToSelf, nil).ForCluster("eu-1", refusingCluster{err: tc.err})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := src.Start(context.Background(), newTestQueue(t)); !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestWatch_handler(t *testing.T) {
+	object := func(name, version string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version}}
+	}
+	tests := map[string]struct {
+		do   func(toolscache.ResourceEventHandler)
+		want []string
+	}{
+		"re-list of an unchanged object": {do: func(h toolscache.ResourceEventHandler) { h.OnUpdate(object("one", "1"), object("one", "1")) }},
+		"update without a filter": {
+			do:   func(h toolscache.ResourceEventHandler) { h.OnUpdate(object("one", "1"), object("one", "2")) },
+			want: []string{"eu-1 one 0"},
+		},
+		"tombstone": {
+			do: func(h toolscache.ResourceEventHandler) {
+				h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "default/one", Obj: object("one", "1")})
+			},
+			want: []string{"eu-1 one 0"},
+		},
+		"tombstone without an object": {
+			do: func(h toolscache.ResourceEventHandler) {
+				h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "default/one"})
+			},
+		},
+		"object of another type": {do: func(h toolscache.ResourceEventHandler) { h.OnAdd(&corev1.Pod{}, false) }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			queue := newTestQueue(t)
+			watch := &memberWatch[*corev1.ConfigMap]{memberSource: &memberSource[*corev1.ConfigMap]{toRequests: ToSelf[*corev1.ConfigMap]}, clusterName: "eu-1"}
+			tc.do(watch.handler(context.Background(), queue))
+			if diff := cmp.Diff(tc.want, taken(NewWithT(t), queue, len(tc.want))); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := directoryOf()
+		src := OnChange(members, func(_ context.Context, clusterName multicluster.ClusterName) []Request {
+			return []Request{requestFor(clusterName, "copy"), requestFor("", "roll-up-of-"+string(clusterName))}
+		})
+		members.set(ready("early"))
+		members.set(away("early"))
+
+		queue := newFairQueue("change-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Second, time.Minute), clock.RealClock{})
+		defer queue.ShutDown()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if err := src.Start(ctx, queue); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		next := func(n int) []string {
+			var got []string
+			for range n {
+				request, priority, _ := queue.GetWithPriority()
+				queue.Done(request)
+				got = append(got, fmt.Sprintf("%s/%s %d", request.ClusterName, request.Name, priority))
+			}
+			slices.Sort(got)
+			return got
+		}
+		if diff := cmp.Diff([]string{"/roll-up-of-early 0", "early/copy -100"}, next(queue.Len())); diff != "" {
+			t.Errorf("changes before the start (-want +got):\n%s", diff)
+		}
+		members.set(ready("late"))
+		members.remove("early")
+		synctest.Wait()
+		want := []string{"/roll-up-of-early 0", "/roll-up-of-late 0", "early/copy -100", "late/copy -100"}
+		if diff := cmp.Diff(want, next(queue.Len())); diff != "" {
+			t.Errorf("changes after the start (-want +got):\n%s", diff)
+		}
+		cancel()
+		synctest.Wait()
+		members.set(ready("after"))
+		synctest.Wait()
+		if queue.Len() != 0 {
+			t.Error("something is queued after the end")
+		}
+	})
+}

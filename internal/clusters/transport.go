@@ -1,0 +1,237 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// errAway answers every call but watches while a member is away. It is a refused connection, because that is what
+// clients take for a server that is not there.
+var errAway = fmt.Errorf("the member is away: %w", syscall.ECONNREFUSED)
+
+// probeKey marks the context of a request that goes through whatever is known about the member.
+type probeKey struct{}
+
+// asProbe marks requests that find out whether the member is there.
+func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
+
+// transport is the one way to a member, shared by its cache and its clients. It lasts as long as the incarnation; the
+// link below it is swapped when the credential is rotated.
+//
+// While the member is away it is a breaker: calls fail at once, and watches are parked until the member is back, so that
+// they resume where they were. Reflectors would otherwise wait up to a minute before they try again, or list again. For
+// the same reason a watch that fails before the breaker opens is not handed back but sent again after the next good probe.
+type transport struct {
+	clock clock.PassiveClock
+	// kick asks for a probe now. It does not block.
+	kick func()
+	// noWatchList makes reflectors list: some proxies never deliver the end of the initial events.
+	noWatchList bool
+	lastTraffic atomic.Int64
+
+	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
+	link    *link
+	guarded bool          // Watches are held; false until the member is engaged.
+	away    bool          // The breaker is open.
+	good    chan struct{} // Closed, and replaced, when watches may be sent again.
+}
+
+// newTransport starts with the breaker closed and without holding anything.
+func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
+	return &transport{clock: clk, kick: kick, noWatchList: noWatchList, link: l, good: make(chan struct{})}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isWatch(req) {
+		return t.watch(req)
+	}
+	l, away, _ := t.current()
+	if away && req.Context().Value(probeKey{}) == nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, errAway
+	}
+	resp, err := l.RoundTrip(req)
+	t.observe(resp, err)
+	return resp, err
+}
+
+// watch sends a watch request until it gets an answer that its reflector must see.
+func (t *transport) watch(req *http.Request) (*http.Response, error) {
+	if t.noWatchList && isWatchList(req.URL.Query()) {
+		return plainResponse(req, http.StatusBadRequest, "sendInitialEvents is not used with this member"), nil
+	}
+	forbidden := false
+	for {
+		l, away, next := t.current()
+		if !away {
+			resp, err := l.RoundTrip(req)
+			t.observe(resp, err)
+			if req.Context().Err() != nil || !t.holds(resp, err, &forbidden) {
+				if err == nil {
+					resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t}
+				}
+				return resp, err
+			}
+			if err == nil {
+				discard(resp.Body)
+			}
+			t.kick()
+		}
+		select {
+		case <-next:
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+}
+
+// holds says whether the outcome of a watch request is kept from its reflector until the next good probe. A 403 is held
+// once: an API server that starts answers it to everyone until it has read its roles.
+func (t *transport) holds(resp *http.Response, err error, forbidden *bool) bool {
+	t.mu.Lock()
+	guarded := t.guarded
+	t.mu.Unlock()
+	switch {
+	case !guarded:
+		return false
+	case err != nil:
+		return true
+	case resp.StatusCode == http.StatusForbidden:
+		first := !*forbidden
+		*forbidden = true
+		return first
+	default:
+		return resp.StatusCode == http.StatusUnauthorized || resp.StatusCode >= http.StatusInternalServerError
+	}
+}
+
+// observe notes that the member gave an answer that shows that it works.
+func (t *transport) observe(resp *http.Response, err error) {
+	if err == nil && resp.StatusCode < http.StatusInternalServerError &&
+		resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
+		t.touch()
+	}
+}
+
+// touch notes traffic.
+func (t *transport) touch() { t.lastTraffic.Store(t.clock.Now().UnixNano()) }
+
+// traffic is when the member was last heard of.
+func (t *transport) traffic() time.Time { return time.Unix(0, t.lastTraffic.Load()) }
+
+// current is what a request needs to know.
+func (t *transport) current() (*link, bool, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.link, t.away, t.good
+}
+
+// guard begins to hold failed watches. Someone must probe from now on.
+func (t *transport) guard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.guarded = true
+}
+
+// goodProbe lets held watches try again. Parked ones stay until the breaker closes.
+func (t *transport) goodProbe() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.away {
+		t.wakeLocked()
+	}
+}
+
+// openBreaker fails calls at once, parks watches, and ends the open streams: they are as dead as the rest, or will soon
+// deliver what nobody may act on.
+func (t *transport) openBreaker() {
+	t.mu.Lock()
+	t.away = true
+	l := t.link
+	t.mu.Unlock()
+	l.endWatches()
+}
+
+// closeBreaker lets everything through again.
+func (t *transport) closeBreaker() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.away = false
+	t.wakeLocked()
+}
+
+// wakeLocked sends waiting watches on their way; mu is held.
+func (t *transport) wakeLocked() {
+	close(t.good)
+	t.good = make(chan struct{})
+}
+
+// swap puts another credential under everything that is running. Watches of the old link end and resume on the new one;
+// calls that are under way finish on the old one.
+func (t *transport) swap(next *link) {
+	t.mu.Lock()
+	old := t.link
+	t.link = next
+	t.mu.Unlock()
+	old.retire()
+}
+
+// close ends the transport for good.
+func (t *transport) close() {
+	l, _, _ := t.current()
+	l.retire()
+}
+
+// httpClient returns an HTTP client. Redirects are handed back: a member does not send the credential elsewhere.
+func httpClient(through http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport:     through,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// trafficBody counts what a watch delivers as traffic.
+type trafficBody struct {
+	io.ReadCloser
+	transport *transport
+}
+
+// Read implements io.Reader.
+func (b *trafficBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.transport.touch()
+	}
+	return n, err
+}
+
+// plainResponse answers a request without sending it.
+func plainResponse(req *http.Request, status int, text string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"text/plain"}},
+		Body:   io.NopCloser(strings.NewReader(text)), Request: req,
+	}
+}
+
+// discard reads a little of a body that nobody wants, so that its connection can be used again.
+func discard(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, 4<<10)
+	_ = body.Close()
+}

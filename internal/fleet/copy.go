@@ -1,0 +1,72 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// Fate is what becomes of the copy in a member.
+type Fate string
+
+// The fates of a copy.
+const (
+	// FateApply makes the copy what the hub object says.
+	FateApply Fate = "Apply"
+	// FateLeave keeps the copy as it is: the member no longer matches because its labels changed.
+	FateLeave Fate = "Leave"
+	// FateRemove takes the copy away.
+	FateRemove Fate = "Remove"
+)
+
+// FateOf says what becomes of the copy in a member that is chosen or has one. A copy is removed only for something that
+// a person did and this process sees: a deletion, a drain, or a change of the hub object since the copy was written.
+// What remains is a change of the member's labels, or doubt; both keep the copy. annotations are those of the copy.
+func FateOf(object flotillav1.Placeable, name string, draining, chosen bool, annotations map[string]string) Fate {
+	placement := object.GetPlacement()
+	switch {
+	case object.GetDeletionTimestamp() != nil:
+		return FateRemove
+	case chosen:
+		return FateApply
+	case draining, placement == nil:
+		return FateRemove
+	case placement.ClusterSelector == nil && !placement.All:
+		// Only names chose, and those are the hub object's own.
+		return FateRemove
+	case slices.Contains(Names(object.GetAnnotations()[flotillav1.AnnotationConfirmLeave]), name):
+		return FateRemove
+	case annotations[flotillav1.AnnotationHubUID] != string(object.GetUID()):
+		return FateLeave
+	}
+	written, err := strconv.ParseInt(annotations[flotillav1.AnnotationHubGeneration], 10, 64)
+	if err != nil || written <= 0 || written >= object.GetGeneration() {
+		return FateLeave
+	}
+	return FateRemove
+}
+
+// PlacedFrom is the value of the annotation that ties a copy to its hub object.
+func PlacedFrom(key types.NamespacedName) string { return key.Namespace + "/" + key.Name }
+
+// IsOurs reports whether a member's object is the copy that this hub made of the hub object of the same name.
+func IsOurs(object metav1.Object, hubID string) bool {
+	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	annotations := object.GetAnnotations()
+	return hubID != "" && annotations[flotillav1.AnnotationHub] == hubID && annotations[flotillav1.AnnotationPlacedFrom] == PlacedFrom(key)
+}
+
+// Names splits a list of cluster names as it is written in an annotation.
+func Names(value string) []string {
+	names := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,116 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"reflect"
+)
+
+// listKeys names the fields of our specs that are lists with keys: a member may add elements of its own to them.
+// Every other list is compared as a whole.
+var listKeys = map[string][]string{
+	"taints":           {"key", "effect"},
+	"imagePullSecrets": {"name"},
+	"claims":           {"name"},
+}
+
+// Covers reports whether the spec of an object has every field that want has, with the same value. Fields and keyed
+// elements that want does not name belong to the member.
+func Covers(want map[string]any, object any) (bool, error) {
+	have, err := toMap(object)
+	if err != nil {
+		return false, err
+	}
+	return coversMap(want, have), nil
+}
+
+func coversMap(want, have map[string]any) bool {
+	for field, value := range want {
+		if !coversField(field, value, have[field]) {
+			return false
+		}
+	}
+	return true
+}
+
+func coversField(field string, want, have any) bool {
+	if have == nil {
+		return isZero(want)
+	}
+	switch value := want.(type) {
+	case map[string]any:
+		nested, ok := have.(map[string]any)
+		return ok && coversMap(value, nested)
+	case []any:
+		items, ok := have.([]any)
+		return ok && coversList(listKeys[field], value, items)
+	default:
+		return reflect.DeepEqual(want, have)
+	}
+}
+
+func coversList(keys []string, want, have []any) bool {
+	if keys == nil {
+		if len(want) != len(have) {
+			return false
+		}
+		for i := range want {
+			if !coversField("", want[i], have[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, item := range want {
+		element, ok := item.(map[string]any)
+		if !ok || !hasElement(keys, element, have) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasElement(keys []string, want map[string]any, have []any) bool {
+	for _, item := range have {
+		element, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		same := true
+		for _, key := range keys {
+			same = same && reflect.DeepEqual(want[key], element[key])
+		}
+		if same {
+			return coversMap(want, element)
+		}
+	}
+	return false
+}
+
+// isZero reports whether Go's omitempty would leave a value out: the cached object, read into its Go type and written
+// again, does not tell such a field from an absent one.
+func isZero(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case bool:
+		return !value
+	case string:
+		return value == ""
+	case int64:
+		return value == 0
+	case float64:
+		return value == 0
+	case []any:
+		return len(value) == 0
+	case map[string]any:
+		for _, nested := range value {
+			if !isZero(nested) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

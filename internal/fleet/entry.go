@@ -1,0 +1,225 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// maxEntries is how many clusters a hub object lists.
+const maxEntries = 100
+
+// Copy is what a member's cache shows of a copy of ours.
+type Copy struct {
+	// Hash is the annotation that says which effective spec it was given.
+	Hash string
+	// Generation and ObservedGeneration are the member's own.
+	Generation, ObservedGeneration int64
+	// Deleting says that someone deletes it in the member.
+	Deleting bool
+	// Ready is its condition; nil when it has none yet.
+	Ready *metav1.Condition
+	// Progressing says that a change is on its way in the member.
+	Progressing bool
+}
+
+// Observation is everything that one entry is made from.
+type Observation struct {
+	Name string
+	Fate Fate
+	// Member is nil when the name is not registered.
+	Member *Member
+	// Copy is nil when the member has none of ours; it means nothing while the member cannot be seen.
+	Copy *Copy
+	// Want and WantError are the effective spec for this member.
+	Want      Effective
+	WantError error
+	// Outcome is how placement's last pass ended.
+	Outcome Outcome
+	// Previous is the published entry, if any.
+	Previous *flotillav1.ClusterStatus
+}
+
+// Visible reports whether the copy is read from the member now.
+func (o Observation) Visible() bool { return o.Member != nil && o.Member.Visible }
+
+// Undecided reports whether this process does not know yet whether the member can be seen. What is published about
+// such a member stays as it is.
+func (o Observation) Undecided() bool {
+	return o.Member != nil && !o.Member.Visible && !o.Member.Decided
+}
+
+// Entry is what is known about one cluster, with what the conditions need besides.
+type Entry struct {
+	flotillav1.ClusterStatus
+	Fate Fate
+	// Visible says that the entry is about what the member shows now, or showed before this process started.
+	Visible bool
+	// Applied says that the copy carries the current generation.
+	Applied bool
+	// Failed says that the copy cannot be made what it should be without a change.
+	Failed bool
+	// Progressing says that something is on its way.
+	Progressing bool
+}
+
+// EntryOf says what is known about one cluster.
+func EntryOf(o Observation, generation int64, now time.Time) Entry {
+	entry := Entry{Fate: o.Fate}
+	switch {
+	case o.Undecided() && o.Previous != nil:
+		entry.ClusterStatus = *o.Previous.DeepCopy()
+		entry.Visible = o.Previous.Ready != metav1.ConditionUnknown
+		entry.Applied = o.Previous.ObservedGeneration == generation
+		entry.Progressing = o.Previous.Reason == flotillav1.ReasonPending || o.Previous.Reason == flotillav1.ReasonRemoving
+		return entry
+	case o.Visible():
+		entry.Visible = true
+		entry.fromCopy(o, generation)
+	default:
+		entry.fromAbsence(o, generation)
+	}
+	entry.Name = o.Name
+	entry.Since = Moment(now)
+	if o.Previous != nil {
+		if o.Previous.Ready == entry.Ready && o.Previous.Since != nil {
+			entry.Since = o.Previous.Since.DeepCopy()
+		}
+		if entry.ObservedGeneration == 0 {
+			entry.ObservedGeneration = min(o.Previous.ObservedGeneration, generation)
+		}
+	}
+	return entry
+}
+
+// fromAbsence fills an entry about a member that cannot be seen.
+func (e *Entry) fromAbsence(o Observation, generation int64) {
+	e.Ready = metav1.ConditionUnknown
+	e.Applied = o.Previous != nil && o.Previous.ObservedGeneration == generation
+	if o.Member == nil {
+		e.Reason, e.Message = flotillav1.ReasonNotRegistered, "No registration has this name"
+		e.Applied = false
+		return
+	}
+	e.Reason, e.Message = cmp.Or(o.Member.Reason, flotillav1.ReasonClusterNotReady), Clip(o.Member.Message)
+}
+
+// fromCopy fills an entry about a member that can be seen.
+func (e *Entry) fromCopy(o Observation, generation int64) {
+	e.Ready = metav1.ConditionFalse
+	if o.Fate == FateRemove {
+		e.Progressing = true
+		e.Reason, e.Message = flotillav1.ReasonRemoving, "The copy is being removed"
+		if o.Outcome.Reason != "" && o.Outcome.Generation == generation {
+			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
+		}
+		return
+	}
+	if o.Fate == FateApply && !e.carriesSpec(o, generation) {
+		return
+	}
+	switch {
+	case o.Copy == nil:
+		e.pending("The copy is not there")
+	case o.Copy.Deleting:
+		e.pending("The copy is being deleted in the member and will be made again")
+	case o.Copy.ObservedGeneration < o.Copy.Generation:
+		e.pending("The member has not observed this generation yet")
+	case o.Copy.Ready == nil:
+		e.ObservedGeneration = generation
+		e.pending("The copy has no Ready condition yet")
+	default:
+		e.ObservedGeneration = generation
+		e.fromReady(o.Copy)
+	}
+	if o.Fate == FateLeave && e.Reason == "" {
+		e.Reason, e.Message = flotillav1.ReasonLeaving, "The labels of the cluster no longer match; the copy is kept"
+	}
+}
+
+// carriesSpec reports whether the copy is what the hub object says, and fills the entry when it is not.
+func (e *Entry) carriesSpec(o Observation, generation int64) bool {
+	e.Applied = o.WantError == nil && o.Copy != nil && o.Copy.Hash == o.Want.Hash
+	failed := o.Outcome.Reason != "" && o.Outcome.Generation == generation
+	switch {
+	case o.WantError != nil:
+		e.Failed = true
+		e.Reason, e.Message = flotillav1.ReasonOverrideInvalid, Clip(sentence(o.WantError))
+	case failed:
+		e.Applied, e.Failed = false, true
+		e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
+	case !e.Applied && !o.Member.Writable:
+		e.pending("The member is paused: nothing is written to it")
+	case !e.Applied:
+		e.pending("The copy does not carry this generation yet")
+	}
+	return e.Applied
+}
+
+func (e *Entry) pending(message string) {
+	e.Reason, e.Message, e.Progressing = flotillav1.ReasonPending, message, true
+}
+
+func (e *Entry) fromReady(c *Copy) {
+	e.Progressing = c.Progressing
+	if c.Ready.Status == metav1.ConditionTrue {
+		e.Ready = metav1.ConditionTrue
+		return
+	}
+	e.Reason, e.Message = Reason(c.Ready.Reason), Clip(c.Ready.Message)
+}
+
+// sentence makes an error the start of a message.
+func sentence(err error) string {
+	text := err.Error()
+	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
+		return fmt.Sprintf("%c%s", text[0]-'a'+'A', text[1:])
+	}
+	return text
+}
+
+// CountEntries counts entries so that ready + notReady + unknown is always desired.
+func CountEntries(entries []Entry) *flotillav1.ClusterCounts {
+	counts := &flotillav1.ClusterCounts{Desired: int32(len(entries))}
+	for _, entry := range entries {
+		switch entry.Ready {
+		case metav1.ConditionTrue:
+			counts.Ready++
+		case metav1.ConditionFalse:
+			counts.NotReady++
+		default:
+			counts.Unknown++
+		}
+		if entry.Applied {
+			counts.Applied++
+		}
+	}
+	return counts
+}
+
+// Listed returns the names of the entries that a hub object lists and how many are left out: all up to 100, else the
+// unwell first.
+func Listed(entries []Entry) (names map[string]bool, omitted int32) {
+	kept := entries
+	if len(entries) > maxEntries {
+		severity := map[metav1.ConditionStatus]int{metav1.ConditionFalse: 0, metav1.ConditionUnknown: 1, metav1.ConditionTrue: 2}
+		kept = slices.Clone(entries)
+		slices.SortStableFunc(kept, func(a, b Entry) int {
+			return cmp.Or(cmp.Compare(severity[a.Ready], severity[b.Ready]), cmp.Compare(a.Name, b.Name))
+		})
+		kept = kept[:maxEntries]
+	}
+	names = make(map[string]bool, len(kept))
+	for _, entry := range kept {
+		names[entry.Name] = true
+	}
+	return names, int32(len(entries) - len(kept))
+}

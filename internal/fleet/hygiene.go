@@ -1,0 +1,140 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// What a member says is published on the hub only within these limits: a hostile or broken member must not be able to
+// make the hub's status too large, or invalid and thereby impossible to write.
+const (
+	maxMessageBytes  = 256
+	maxResourceNames = 64
+	maxResourceName  = 253
+	maxGroups        = 64
+	maxGroupName     = 63
+)
+
+// Clip makes a text from a member fit to be published: valid UTF-8 without control characters, at most 256 bytes.
+func Clip(text string) string {
+	// No more than this can survive; the rest is not worth looking at.
+	if len(text) > 4*maxMessageBytes {
+		text = text[:4*maxMessageBytes]
+	}
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	text = strings.TrimSpace(text)
+	if len(text) <= maxMessageBytes {
+		return text
+	}
+	const ellipsis = "…"
+	end := maxMessageBytes - len(ellipsis)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.TrimSpace(text[:end]) + ellipsis
+}
+
+// Count makes a counter from a member fit to be published.
+func Count(value int32) int32 { return max(value, 0) }
+
+// Sum adds counters and stops at the largest one.
+func Sum(a, b int32) int32 {
+	return int32(min(int64(Count(a))+int64(Count(b)), math.MaxInt32))
+}
+
+// Resources makes quantities from a member fit to be published: none negative, no impossible name, at most 64.
+func Resources(list corev1.ResourceList) corev1.ResourceList {
+	return AddResources(nil, list)
+}
+
+// AddResources adds two lists of quantities. The names that come first in the alphabet stay when there are too many.
+func AddResources(sum, list corev1.ResourceList) corev1.ResourceList {
+	if len(list) == 0 {
+		return sum
+	}
+	out := make(corev1.ResourceList, len(sum)+len(list))
+	for name, quantity := range sum {
+		out[name] = quantity.DeepCopy()
+	}
+	for name, quantity := range list {
+		if len(name) == 0 || len(name) > maxResourceName || Clip(string(name)) != string(name) {
+			continue
+		}
+		if quantity.Sign() < 0 {
+			quantity = resource.Quantity{Format: quantity.Format}
+		}
+		total, found := out[name]
+		if !found {
+			out[name] = quantity.DeepCopy()
+			continue
+		}
+		total.Add(quantity)
+		out[name] = total
+	}
+	if len(out) > maxResourceNames {
+		names := slices.Sorted(maps.Keys(out))
+		for _, name := range names[maxResourceNames:] {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// AddGroups adds two lists of node counts by name, sorted by name; at most 64 stay.
+func AddGroups(sum, groups []flotillav1.NodeGroup) []flotillav1.NodeGroup {
+	byName := make(map[string]flotillav1.NodeGroup, len(sum)+len(groups))
+	for _, group := range slices.Concat(sum, groups) {
+		if group.Name == "" || len(group.Name) > maxGroupName || Clip(group.Name) != group.Name {
+			continue
+		}
+		known := byName[group.Name]
+		byName[group.Name] = flotillav1.NodeGroup{
+			Name:       group.Name,
+			NodeCount:  Sum(known.NodeCount, group.NodeCount),
+			ReadyNodes: Sum(known.ReadyNodes, group.ReadyNodes),
+		}
+	}
+	var out []flotillav1.NodeGroup
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if len(out) < maxGroups {
+			out = append(out, byName[name])
+		}
+	}
+	return out
+}
+
+// When returns a time that a member gave, or nil when it cannot be published.
+func When(moment metav1.Time) *metav1.Time {
+	if moment.Unix() <= 0 || moment.UTC().Year() > 9999 {
+		return nil
+	}
+	return Moment(moment.Time)
+}
+
+// Moment is a time as the API server keeps it: in whole seconds.
+func Moment(now time.Time) *metav1.Time {
+	moment := metav1.NewTime(now).Rfc3339Copy()
+	return &moment
+}

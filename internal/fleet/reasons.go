@@ -1,0 +1,34 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// memberReasons are the reasons that our reconcilers give in a member. A test keeps it complete.
+var memberReasons = sets.New(
+	flotillav1.ReasonAllNodesReady, flotillav1.ReasonAllNodesUpdated, flotillav1.ReasonAllReplicasReady,
+	flotillav1.ReasonAuthLost, flotillav1.ReasonBound, flotillav1.ReasonChildRejected, flotillav1.ReasonCleaning, flotillav1.ReasonConfigRejected,
+	flotillav1.ReasonDeleting, flotillav1.ReasonDryRun, flotillav1.ReasonEphemeral, flotillav1.ReasonForbidden,
+	flotillav1.ReasonKeyConflict, flotillav1.ReasonMaxMemoryUnset, flotillav1.ReasonNameConflict,
+	flotillav1.ReasonNoConflict, flotillav1.ReasonNoHandler, flotillav1.ReasonNoMatchingNodes,
+	flotillav1.ReasonNodesNotReady, flotillav1.ReasonNodesPending, flotillav1.ReasonNone,
+	flotillav1.ReasonOwnershipFight, flotillav1.ReasonPaused, flotillav1.ReasonPending,
+	flotillav1.ReasonPersistenceDisabled, flotillav1.ReasonPlacementInMember, flotillav1.ReasonPrimaryNotReady,
+	flotillav1.ReasonPrimaryReady, flotillav1.ReasonPrimaryVolumeEmpty, flotillav1.ReasonRecordTooLarge, flotillav1.ReasonReplicasNotReady,
+	flotillav1.ReasonRollingUpdate, flotillav1.ReasonRolloutStuck, flotillav1.ReasonRuntimeClassApplied,
+	flotillav1.ReasonScaledToZero, flotillav1.ReasonSecretMissing, flotillav1.ReasonSettled,
+	flotillav1.ReasonUpdated, flotillav1.ReasonVolumesPending,
+)
+
+// Reason returns a reason that a member gave when it is one of ours, else Other.
+func Reason(reason string) string {
+	if memberReasons.Has(reason) {
+		return reason
+	}
+	return flotillav1.ReasonOther
+}

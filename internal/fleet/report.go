@@ -1,0 +1,189 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// maxNamed is how many clusters a message names.
+const maxNamed = 5
+
+// Facts is everything that the conditions of a hub object are made from.
+type Facts struct {
+	Generation   int64
+	HasPlacement bool
+	Deleting     bool
+	// Invalid is why the placement cannot be understood, or nil.
+	Invalid error
+	// Entries are sorted by name.
+	Entries []Entry
+}
+
+// Conditions returns every condition of a hub object.
+func Conditions(facts Facts) []metav1.Condition {
+	ready, reachable := facts.ready(), facts.reachable()
+	conditions := []metav1.Condition{ready, fullyReady(ready, reachable), facts.placed(), reachable, facts.progressing()}
+	for i := range conditions {
+		conditions[i].ObservedGeneration = facts.Generation
+	}
+	return conditions
+}
+
+// nothing returns the condition that says why there is nothing to speak about, if so.
+func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (metav1.Condition, bool) {
+	condition := metav1.Condition{Type: conditionType, Status: status}
+	switch {
+	case f.Deleting:
+		condition.Reason, condition.Message = flotillav1.ReasonDeleting, "The object is being deleted"
+		if left := f.names(func(Entry) bool { return true }, plainName); len(left) > 0 {
+			condition.Message = "Copies are being removed from " + Join(left)
+		}
+	case f.Invalid != nil:
+		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))
+	case !f.HasPlacement:
+		condition.Reason, condition.Message = flotillav1.ReasonNoPlacement, "Set spec.placement to say which clusters get a copy"
+	case !slices.ContainsFunc(f.Entries, stays):
+		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
+	default:
+		return condition, false
+	}
+	return condition, true
+}
+
+func (f Facts) ready() metav1.Condition {
+	condition, nothing := f.nothing(flotillav1.ConditionReady, metav1.ConditionFalse)
+	if nothing {
+		return condition
+	}
+	total := f.names(stays, plainName)
+	unwell := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
+	unknown := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)
+	switch {
+	case len(unwell) > 0:
+		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersNotReady
+		condition.Message = "Not ready: " + Join(unwell)
+	case len(unknown) == len(total):
+		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
+		condition.Message = "Cannot be seen: " + Join(unknown)
+	default:
+		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReady
+		condition.Message = fmt.Sprintf("%d of %d clusters are ready", len(total)-len(unknown), len(total))
+		if len(unknown) > 0 {
+			condition.Message += "; cannot be seen: " + Join(unknown)
+		}
+	}
+	return condition
+}
+
+func (f Facts) reachable() metav1.Condition {
+	condition, nothing := f.nothing(flotillav1.ConditionClustersReachable, metav1.ConditionUnknown)
+	if nothing && len(f.Entries) == 0 {
+		return condition
+	}
+	unknown := f.names(func(e Entry) bool { return e.Ready == metav1.ConditionUnknown }, nameWithReason)
+	if len(unknown) > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersUnknown
+		condition.Message = "Cannot be seen: " + Join(unknown)
+		return condition
+	}
+	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReachable
+	condition.Message = fmt.Sprintf("All %d clusters can be seen", len(f.Entries))
+	return condition
+}
+
+func fullyReady(ready, reachable metav1.Condition) metav1.Condition {
+	condition := ready
+	if ready.Status == metav1.ConditionTrue && reachable.Status != metav1.ConditionTrue {
+		condition = reachable
+	}
+	condition.Type = flotillav1.ConditionFullyReady
+	return condition
+}
+
+func (f Facts) placed() metav1.Condition {
+	condition, nothing := f.nothing(flotillav1.ConditionPlaced, metav1.ConditionFalse)
+	if nothing {
+		return condition
+	}
+	chosen := func(e Entry) bool { return e.Fate == FateApply && e.Visible }
+	total := f.names(chosen, plainName)
+	failed := f.names(func(e Entry) bool { return chosen(e) && e.Failed }, nameWithReason)
+	missing := f.names(func(e Entry) bool { return chosen(e) && !e.Applied && !e.Failed }, plainName)
+	switch {
+	case len(failed) > 0:
+		condition.Reason = f.Entries[slices.IndexFunc(f.Entries, func(e Entry) bool { return chosen(e) && e.Failed })].Reason
+		condition.Message = "Not placed: " + Join(failed)
+	case len(missing) > 0:
+		condition.Reason = flotillav1.ReasonPlacementPending
+		condition.Message = "Waiting for " + Join(missing)
+	case len(total) == 0:
+		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
+		condition.Message = "No chosen cluster can be seen"
+	default:
+		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllPlaced
+		condition.Message = fmt.Sprintf("%d clusters carry this generation", len(total))
+		if len(total) == 1 {
+			condition.Message = "1 cluster carries this generation"
+		}
+	}
+	if leaving := f.names(func(e Entry) bool { return e.Fate == FateLeave }, plainName); len(leaving) > 0 {
+		condition.Message += "; leaving, copy kept: " + Join(leaving)
+	}
+	if removing := f.names(func(e Entry) bool { return e.Fate == FateRemove }, plainName); len(removing) > 0 {
+		condition.Message += "; being removed: " + Join(removing)
+	}
+	return condition
+}
+
+func (f Facts) progressing() metav1.Condition {
+	condition := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled}
+	moving := f.names(func(e Entry) bool { return e.Progressing }, plainName)
+	if len(moving) == 0 {
+		condition.Message = "Nothing is on its way"
+		return condition
+	}
+	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonPlacementPending
+	condition.Message = "On its way: " + Join(moving)
+	if !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Progressing && e.Fate != FateRemove }) {
+		condition.Reason = flotillav1.ReasonRemoving
+	}
+	return condition
+}
+
+// stays reports whether an entry counts for Ready: copies that are on their way out do not.
+func stays(e Entry) bool { return e.Fate != FateRemove }
+
+func plainName(e Entry) string { return e.Name }
+
+func nameWithReason(e Entry) string {
+	if e.Reason == "" {
+		return e.Name
+	}
+	return e.Name + " (" + e.Reason + ")"
+}
+
+func (f Facts) names(keep func(Entry) bool, name func(Entry) string) []string {
+	var names []string
+	for _, entry := range f.Entries {
+		if keep(entry) {
+			names = append(names, name(entry))
+		}
+	}
+	return names
+}
+
+// Join lists names for a message: "a, b and 3 more".
+func Join(names []string) string {
+	if len(names) <= maxNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+}

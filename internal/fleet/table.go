@@ -1,0 +1,86 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ObjectKey names a hub object.
+type ObjectKey struct {
+	Kind   string
+	Object types.NamespacedName
+}
+
+// Outcome is how placement's last pass for one object in one member ended. The zero value says nothing.
+type Outcome struct {
+	// Generation of the hub object that the pass was for.
+	Generation int64
+	// Gone says that no copy of ours was there, by a live read.
+	Gone bool
+	// Reason and Message say why the copy could not be made what it should be; an empty reason says that it was.
+	Reason, Message string
+}
+
+// Table holds the outcomes. It is empty after a start and fills with the first passes, so nothing in it may be the only
+// record of anything.
+type Table struct {
+	mu          sync.Mutex
+	outcomes    map[ObjectKey]map[string]Outcome
+	subscribers []func(ObjectKey, Outcome)
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{outcomes: map[ObjectKey]map[string]Outcome{}}
+}
+
+// Subscribe calls fn with each new outcome, from the goroutine that made it. fn must not block.
+func (t *Table) Subscribe(fn func(ObjectKey, Outcome)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscribers = append(t.subscribers, fn)
+}
+
+// Get returns the outcome for an object in a member.
+func (t *Table) Get(key ObjectKey, clusterName string) Outcome {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.outcomes[key][clusterName]
+}
+
+// Set records an outcome and returns the one before.
+func (t *Table) Set(key ObjectKey, clusterName string, outcome Outcome) Outcome {
+	t.mu.Lock()
+	before, known := t.outcomes[key][clusterName]
+	if known && before == outcome {
+		t.mu.Unlock()
+		return before
+	}
+	if t.outcomes[key] == nil {
+		t.outcomes[key] = map[string]Outcome{}
+	}
+	t.outcomes[key][clusterName] = outcome
+	subscribers := t.subscribers
+	t.mu.Unlock()
+
+	for _, fn := range subscribers {
+		fn(key, outcome)
+	}
+	return before
+}
+
+// Forget drops what is known about an object in a member, or in all members when none is named.
+func (t *Table) Forget(key ObjectKey, clusterNames ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range clusterNames {
+		delete(t.outcomes[key], name)
+	}
+	if len(clusterNames) == 0 || len(t.outcomes[key]) == 0 {
+		delete(t.outcomes, key)
+	}
+}

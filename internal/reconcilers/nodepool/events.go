@@ -1,0 +1,71 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+)
+
+func nodeJoined(node *corev1.Node) clusters.Event {
+	return clusters.Event{
+		Type: corev1.EventTypeNormal, Reason: "NodeJoined", Action: "Join",
+		Note: fmt.Sprintf("Node %s joined the pool", node.Name), Related: node,
+	}
+}
+
+func nodeLeft(node *corev1.Node) clusters.Event {
+	return clusters.Event{
+		Type: corev1.EventTypeNormal, Reason: "NodeLeft", Action: "Leave",
+		Note: fmt.Sprintf("Node %s left the pool", node.Name), Related: node,
+	}
+}
+
+func runtimeClassEvent(reason, note string) *clusters.Event {
+	return &clusters.Event{Type: corev1.EventTypeNormal, Reason: reason, Action: "Apply", Note: note}
+}
+
+func warning(reason, action, note string) clusters.Event {
+	return clusters.Event{Type: corev1.EventTypeWarning, Reason: reason, Action: action, Note: note}
+}
+
+// namesShown is how many names a message lists.
+const namesShown = 3
+
+// enumerate lists names for a message: "a, b, c and 2 more".
+func enumerate(names []string) string {
+	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(sorted) <= namesShown {
+		return strings.Join(sorted, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(sorted[:namesShown], ", "), len(sorted)-namesShown)
+}
+
+// clean makes text from a member fit for a condition: valid UTF-8 without control characters, at most that many bytes.
+func clean(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return strings.TrimSuffix(strings.TrimSpace(text), ".")
+}
+
+// count is a number with its noun: "1 node", "2 nodes".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

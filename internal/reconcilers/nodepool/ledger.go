@@ -1,0 +1,159 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+)
+
+const (
+	// fightLimit rewrites of one key on one node within fightWindow are a fight: someone else means it too.
+	fightLimit  = 3
+	fightWindow = 10 * time.Minute
+	// passInterval is the least time between two passes of a pool whose spec has not changed, so that a change of
+	// 1,000 nodes is not 1,000 status writes.
+	passInterval = time.Second
+)
+
+// Ledger is what the two controllers remember between passes. All of it may be lost: it only slows things down.
+// The zero value is ready to use.
+type Ledger struct {
+	mu sync.Mutex
+	// The fields below are guarded by mu, which is never held over I/O.
+	rewrites map[rewriteKey][]time.Time
+	failures map[nodeKey]string
+	passes   map[poolKey]pass
+}
+
+type (
+	nodeKey struct {
+		cluster multicluster.ClusterName
+		name    string
+	}
+	poolKey    nodeKey
+	rewriteKey struct {
+		nodeKey
+		uid types.UID
+		key key
+	}
+	// pass is what the last pass of a pool saw.
+	pass struct {
+		at         time.Time
+		uid        types.UID
+		generation int64
+		deleting   bool
+	}
+)
+
+// rewrote notes that a key was put back.
+func (l *Ledger) rewrote(node nodeKey, uid types.UID, k key, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rewrites == nil {
+		l.rewrites = map[rewriteKey][]time.Time{}
+	}
+	at := rewriteKey{node, uid, k}
+	l.rewrites[at] = append(l.recent(at, now), now)
+}
+
+// fought reports whether the key has been put back too often of late.
+func (l *Ledger) fought(node nodeKey, uid types.UID, k key, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.recent(rewriteKey{node, uid, k}, now)) >= fightLimit
+}
+
+// recent drops what is out of the window. The caller holds mu.
+func (l *Ledger) recent(at rewriteKey, now time.Time) []time.Time {
+	times := l.rewrites[at]
+	for len(times) > 0 && now.Sub(times[0]) >= fightWindow {
+		times = times[1:]
+	}
+	if len(times) == 0 {
+		delete(l.rewrites, at)
+	}
+	return times
+}
+
+// setFailure notes why the last patch of the node failed; empty when it did not.
+func (l *Ledger) setFailure(node nodeKey, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if message == "" {
+		delete(l.failures, node)
+		return
+	}
+	if l.failures == nil {
+		l.failures = map[nodeKey]string{}
+	}
+	l.failures[node] = message
+}
+
+// failure returns why the last patch of the node failed.
+func (l *Ledger) failure(node nodeKey) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failures[node]
+}
+
+// begin notes a pass of a pool and returns how long it has to wait instead, if the last one was just now.
+func (l *Ledger) begin(pool poolKey, next pass) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, ok := l.passes[pool]
+	if ok && last.uid == next.uid && last.generation == next.generation && last.deleting == next.deleting {
+		if wait := passInterval - next.at.Sub(last.at); wait > 0 {
+			return wait
+		}
+	}
+	if l.passes == nil {
+		l.passes = map[poolKey]pass{}
+	}
+	l.passes[pool] = next
+	return 0
+}
+
+// forgetPool drops what is known about a pool that is gone.
+func (l *Ledger) forgetPool(pool poolKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.passes, pool)
+}
+
+// forgetNode drops what is known about a node that is gone.
+func (l *Ledger) forgetNode(node nodeKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failures, node)
+	for at := range l.rewrites {
+		if at.nodeKey == node {
+			delete(l.rewrites, at)
+		}
+	}
+}
+
+// forgetCluster drops what is known about a member that is offboarded.
+func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for node := range l.failures {
+		if node.cluster == name {
+			delete(l.failures, node)
+		}
+	}
+	for at := range l.rewrites {
+		if at.cluster == name {
+			delete(l.rewrites, at)
+		}
+	}
+	for pool := range l.passes {
+		if pool.cluster == name {
+			delete(l.passes, pool)
+		}
+	}
+}

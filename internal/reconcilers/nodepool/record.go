@@ -1,0 +1,137 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// maxRecord is the size in bytes that the record may have on a node; all annotations of an object share 256 KiB.
+const maxRecord = 64 << 10
+
+// item is one key that a pool holds on a node.
+type item struct {
+	// written is the value that was written, or found there and adopted.
+	written string
+	// previous is the value that was there before; nil when there was none.
+	previous *string
+	// adopted is set when the value was already there: it stays when the pool lets go.
+	adopted bool
+}
+
+// origin is the value to go back to, nil for none.
+func (i item) origin() *string {
+	if i.adopted {
+		return &i.written
+	}
+	return i.previous
+}
+
+func (i item) equal(other item) bool {
+	if i.written != other.written || i.adopted != other.adopted || (i.previous == nil) != (other.previous == nil) {
+		return false
+	}
+	return i.previous == nil || *i.previous == *other.previous
+}
+
+// entry is what one pool holds on a node. An entry without items says that the node has joined the pool.
+type entry struct {
+	uid   types.UID
+	items map[key]item
+}
+
+func (e entry) equal(other entry) bool {
+	return e.uid == other.uid && maps.EqualFunc(e.items, other.items, item.equal)
+}
+
+// record is what all pools hold on a node, by name of the pool: a pool that is created again takes its entry up.
+type record map[string]entry
+
+func (r record) equal(other record) bool { return maps.EqualFunc(r, other, entry.equal) }
+
+// These are the compact JSON of the annotation.
+type (
+	recordJSON struct {
+		Pools map[string]entryJSON `json:"pools"`
+	}
+	entryJSON struct {
+		UID         types.UID           `json:"uid"`
+		Labels      map[string]itemJSON `json:"labels,omitempty"`
+		Annotations map[string]itemJSON `json:"annotations,omitempty"`
+		Taints      map[string]itemJSON `json:"taints,omitempty"`
+	}
+	itemJSON struct {
+		Written  string  `json:"v"`
+		Previous *string `json:"was,omitempty"`
+		Adopted  bool    `json:"adopted,omitempty"`
+	}
+)
+
+// recordOf reads the record of a node. What cannot be read is no record: it is a hint, and its loss costs only the
+// values to go back to.
+func recordOf(node *corev1.Node) record {
+	text := node.Annotations[flotillav1.AnnotationNodeRecord]
+	if text == "" || len(text) > maxRecord {
+		return record{}
+	}
+	var parsed recordJSON
+	if err := json.Unmarshal([]byte(text), &parsed); err != nil {
+		return record{}
+	}
+	rec := make(record, len(parsed.Pools))
+	for name, pool := range parsed.Pools {
+		e := entry{uid: pool.UID, items: make(map[key]item, len(pool.Labels)+len(pool.Annotations)+len(pool.Taints))}
+		for k, v := range pool.Labels {
+			e.items[key{kind: kindLabel, name: k}] = item{v.Written, v.Previous, v.Adopted}
+		}
+		for k, v := range pool.Annotations {
+			e.items[key{kind: kindAnnotation, name: k}] = item{v.Written, v.Previous, v.Adopted}
+		}
+		for k, v := range pool.Taints {
+			if i := strings.LastIndex(k, ":"); i > 0 {
+				e.items[key{kind: kindTaint, name: k[:i], effect: corev1.TaintEffect(k[i+1:])}] = item{v.Written, v.Previous, v.Adopted}
+			}
+		}
+		rec[name] = e
+	}
+	return rec
+}
+
+// encode writes the record; an empty one is the empty string.
+func (r record) encode() string {
+	if len(r) == 0 {
+		return ""
+	}
+	out := recordJSON{Pools: make(map[string]entryJSON, len(r))}
+	for name, e := range r {
+		pool := entryJSON{UID: e.uid, Labels: map[string]itemJSON{}, Annotations: map[string]itemJSON{}, Taints: map[string]itemJSON{}}
+		for k, i := range e.items {
+			value := itemJSON{i.written, i.previous, i.adopted}
+			switch k.kind {
+			case kindLabel:
+				pool.Labels[k.name] = value
+			case kindAnnotation:
+				pool.Annotations[k.name] = value
+			case kindTaint:
+				pool.Taints[k.name+":"+string(k.effect)] = value
+			}
+		}
+		out.Pools[name] = pool
+	}
+	// Strings, booleans and maps of them always marshal, with sorted keys.
+	text, _ := json.Marshal(out)
+	return string(text)
+}
+
+// mayRecord reports, without parsing, whether the record of a node can name the pool.
+func mayRecord(node *corev1.Node, poolName string) bool {
+	return strings.Contains(node.Annotations[flotillav1.AnnotationNodeRecord], `"`+poolName+`":`)
+}

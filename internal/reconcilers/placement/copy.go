@@ -1,0 +1,297 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// copyPass is one pass for one copy.
+type copyPass struct {
+	*Reconciler
+	hubObject fleet.Object
+	key       fleet.ObjectKey
+	// name of the member, and the member.
+	name   string
+	info   fleet.Member
+	member cluster.Cluster
+	chosen bool
+}
+
+// reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
+// the member can be written to: whatever cannot be done now is queued again when the member is ready.
+func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, clusterName multicluster.ClusterName) (time.Duration, error) {
+	snapshot, registered := r.Members.Snapshot(clusterName)
+	if !registered || !mayBePlaced(hubObject, clusterName) {
+		return 0, nil
+	}
+	pass := &copyPass{Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.member(snapshot)}
+	if !pass.info.Writable {
+		return 0, nil
+	}
+	if hubObject.GetDeletionTimestamp() != nil {
+		if released, err := r.released(ctx); err != nil || released {
+			return 0, err
+		}
+	} else {
+		chosen, err := fleet.Choose(hubObject.GetPlacement(), []fleet.Member{pass.info}, hubObject.GetFleetStatus().PlacedIn)
+		if err != nil {
+			// Roll-up says what is wrong with the placement; until it is corrected nothing is changed.
+			return 0, nil //nolint:nilerr // A retry would not help.
+		}
+		pass.chosen = slices.Contains(chosen, pass.name)
+	}
+	member, err := r.Members.Member(clusterName)
+	if err != nil {
+		return 0, fmt.Errorf("getting cluster %q: %w", clusterName, err)
+	}
+	pass.member = member
+	found, err := pass.observe(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the copy in cluster %q: %w", clusterName, err)
+	}
+	return pass.act(ctx, found)
+}
+
+// observe returns the member's object of that name, or nil. That there is none is believed only after a live read, and
+// so is everything before a removal.
+func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
+	found := p.Kind.New()
+	if p.chosen {
+		err := p.member.GetClient().Get(ctx, p.key.Object, found)
+		if err == nil {
+			return found, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	err := p.member.GetAPIReader().Get(ctx, p.key.Object, found)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	if !p.chosen && (found == nil || !fleet.IsOurs(found, p.Options.HubID)) {
+		p.report(fleet.Outcome{Gone: true})
+		return 0, nil
+	}
+	var annotations map[string]string
+	if found != nil {
+		annotations = found.GetAnnotations()
+	}
+	switch fleet.FateOf(p.hubObject, p.name, p.info.Draining, p.chosen, annotations) {
+	case fleet.FateApply:
+		return p.apply(ctx, found)
+	case fleet.FateRemove:
+		return p.remove(ctx, found)
+	default:
+		p.report(fleet.Outcome{})
+		return 0, nil
+	}
+}
+
+// apply makes the copy, or makes it what it should be again.
+func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	specs, err := fleet.NewSpecs(p.Kind, p.hubObject)
+	if err != nil {
+		return p.refuse(flotillav1.ReasonOverrideInvalid, err.Error())
+	}
+	want, err := specs.For(p.name, p.info.Labels)
+	if err != nil {
+		return p.refuse(flotillav1.ReasonOverrideInvalid, err.Error())
+	}
+	if namespace := p.hubObject.GetNamespace(); !namespaceAllowed(namespace, p.Options.AllowedNamespaces) {
+		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("Copies may not be placed into namespace %q", namespace))
+	}
+	switch {
+	case found == nil:
+		return p.create(ctx, want)
+	case found.GetDeletionTimestamp() != nil:
+		// It is made again when it is gone, which the watch tells.
+		p.report(fleet.Outcome{})
+		return 0, nil
+	case !fleet.IsOurs(found, p.Options.HubID) && !p.mayAdopt(found):
+		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object of this name that is not a copy of this one")
+	}
+	desired := p.desired(want)
+	differs, drifted, err := p.compare(found, desired, want)
+	if err != nil {
+		return 0, err
+	}
+	if !differs {
+		p.report(fleet.Outcome{})
+		return 0, nil
+	}
+	desired.SetUID(found.GetUID())
+	if delay, err := p.write(ctx, desired, want, client.ForceOwnership); err != nil || delay > 0 {
+		return delay, err
+	}
+	if desired.GetResourceVersion() != found.GetResourceVersion() {
+		p.sayChanged(found, want, drifted)
+	}
+	return 0, nil
+}
+
+// create makes the copy where a live read has shown that there is nothing of its name. It is applied without force, so
+// that a field of an object that appears in this very moment is not taken over.
+func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Duration, error) {
+	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
+		return delay, err
+	}
+	if delay, err := p.write(ctx, p.desired(want), want); err != nil || delay > 0 {
+		return delay, err
+	}
+	p.sayPlaced()
+	return 0, nil
+}
+
+// ensureNamespace creates the namespace of the copy. It is never deleted again.
+func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
+	name := p.hubObject.GetNamespace()
+	if name == "" {
+		return 0, nil
+	}
+	namespace := &corev1.Namespace{}
+	err := p.member.GetAPIReader().Get(ctx, client.ObjectKey{Name: name}, namespace)
+	if err == nil {
+		return 0, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return p.failed(fmt.Errorf("reading namespace %q: %w", name, err))
+	}
+	if !p.Options.CreateNamespaces {
+		if _, err := p.refuse(flotillav1.ReasonNamespaceMissing, fmt.Sprintf("The cluster has no namespace %q", name)); err != nil {
+			return 0, err
+		}
+		// Namespaces are not watched.
+		return refusedDelay, nil
+	}
+	namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := p.member.GetClient().Create(ctx, namespace, FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return p.failed(fmt.Errorf("creating namespace %q: %w", name, err))
+	}
+	return 0, nil
+}
+
+// write applies the copy and checks that the member stored what was sent. desired becomes what was stored.
+func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured, want fleet.Effective, options ...client.ApplyOption) (time.Duration, error) {
+	options = append(options, FieldOwner)
+	if err := p.member.GetClient().Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), options...); err != nil {
+		return p.failed(fmt.Errorf("applying the copy: %w", err))
+	}
+	stored, err := fleet.Covers(want.Spec, desired.Object["spec"])
+	if err != nil {
+		return 0, fmt.Errorf("comparing the stored copy: %w", err)
+	}
+	if !stored {
+		return p.refuse(flotillav1.ReasonFieldDropped, "The cluster stored something else than what was sent: its CRD lacks a field, or a webhook changes it")
+	}
+	p.report(fleet.Outcome{})
+	return 0, nil
+}
+
+// desired is the copy as this hub applies it.
+func (p *copyPass) desired(want fleet.Effective) *unstructured.Unstructured {
+	annotations := copied(p.hubObject.GetAnnotations(), p.Options.CopyMetadata)
+	annotations[flotillav1.AnnotationHub] = p.Options.HubID
+	annotations[flotillav1.AnnotationPlacedFrom] = fleet.PlacedFrom(p.key.Object)
+	annotations[flotillav1.AnnotationHubUID] = string(p.hubObject.GetUID())
+	annotations[flotillav1.AnnotationHubGeneration] = strconv.FormatInt(p.hubObject.GetGeneration(), 10)
+	annotations[flotillav1.AnnotationSpecHash] = want.Hash
+	if orphans(p.hubObject, nil) {
+		annotations[flotillav1.AnnotationDeletionPolicy] = flotillav1.DeletionPolicyOrphan
+	}
+	desired := &unstructured.Unstructured{Object: map[string]any{"spec": want.DeepCopy().Spec}}
+	desired.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(p.Kind.Name))
+	desired.SetNamespace(p.key.Object.Namespace)
+	desired.SetName(p.key.Object.Name)
+	desired.SetAnnotations(annotations)
+	if labels := copied(p.hubObject.GetLabels(), p.Options.CopyMetadata); len(labels) > 0 {
+		desired.SetLabels(labels)
+	}
+	return desired
+}
+
+// compare reports whether the copy has to be written, and whether that is because someone changed it in the member.
+// A label or annotation that the hub object lost goes with the next change; nothing else of metadata is compared.
+func (p *copyPass) compare(found fleet.Object, desired *unstructured.Unstructured, want fleet.Effective) (differs, drifted bool, err error) {
+	covered, err := fleet.Covers(want.Spec, p.Kind.Spec(found))
+	if err != nil {
+		return false, false, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
+	}
+	annotations := found.GetAnnotations()
+	orphaned := annotations[flotillav1.AnnotationDeletionPolicy] != desired.GetAnnotations()[flotillav1.AnnotationDeletionPolicy]
+	differs = !covered || orphaned || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels())
+	drifted = !covered && annotations[flotillav1.AnnotationSpecHash] == want.Hash
+	return differs, drifted, nil
+}
+
+func contains(have, want map[string]string) bool {
+	for key, value := range want {
+		if other, found := have[key]; !found || other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// mayAdopt reports whether both sides agree that a member's own object becomes the copy.
+func (p *copyPass) mayAdopt(found fleet.Object) bool {
+	return p.hubObject.GetPlacement().ConflictPolicy == flotillav1.ConflictPolicyAdopt &&
+		found.GetAnnotations()[flotillav1.AnnotationAdoptBy] == p.Options.HubID
+}
+
+// remove takes the copy away, or lets the member have it. found has been read live and is ours.
+func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	if orphans(p.hubObject, found.GetAnnotations()) {
+		before := found.DeepCopyObject().(fleet.Object)
+		annotations := found.GetAnnotations()
+		for _, key := range []string{
+			flotillav1.AnnotationHub, flotillav1.AnnotationPlacedFrom, flotillav1.AnnotationHubUID,
+			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
+		} {
+			delete(annotations, key)
+		}
+		found.SetAnnotations(annotations)
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := p.member.GetClient().Patch(ctx, found, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+			return p.failed(fmt.Errorf("orphaning the copy: %w", err))
+		}
+		p.report(fleet.Outcome{Gone: true})
+		return 0, nil
+	}
+	p.report(fleet.Outcome{})
+	if found.GetDeletionTimestamp() != nil {
+		// Its finalizers are at work; the watch tells when it is gone.
+		return 0, nil
+	}
+	uid, version := found.GetUID(), found.GetResourceVersion()
+	err := p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if client.IgnoreNotFound(err) != nil {
+		return p.failed(fmt.Errorf("deleting the copy: %w", err))
+	}
+	return 0, nil
+}

@@ -1,0 +1,16 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package placement makes, keeps and removes the copies of hub objects in members.
+//
+// There are two kinds of passes. A hub pass (a request without a cluster) looks at the hub object alone: it keeps the
+// finalizer and status.placedIn, the durable list of members that may have a copy. A copy pass (a request with a
+// cluster) looks at one copy, and writes only in a member that placedIn names:
+//
+//	hub object ──► hub pass ──► placedIn ──► copy passes ──► copies
+//	                  ▲                          │
+//	                  └──── "gone" (fleet.Table) ┘
+//
+// A name is added to placedIn before the first write to the member and removed only after a live read has shown that
+// the copy is gone, so a crash between any two steps forgets nothing. Nothing else in status is written here.
+package placement

@@ -1,0 +1,66 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// Actions and reasons of events that are not reasons of conditions as well.
+const (
+	actionPlace  = "Place"
+	actionRemove = "Remove"
+
+	eventPlaced        = "Placed"
+	eventDriftReverted = "DriftReverted"
+	eventRemoved       = "Removed"
+	eventReleased      = "Released"
+	eventOffboarded    = "Offboarded"
+)
+
+// say records an event on the hub object. The reference has no resourceVersion, so that a series folds.
+func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clusterName, note string) {
+	regarding := &corev1.ObjectReference{
+		APIVersion: flotillav1.GroupVersion.String(),
+		Kind:       r.Kind.Name,
+		Namespace:  hubObject.GetNamespace(),
+		Name:       hubObject.GetName(),
+		UID:        hubObject.GetUID(),
+	}
+	r.Events.Eventf(regarding, nil, eventType, reason, action, "%s: %s", clusterName, note)
+}
+
+func (p *copyPass) sayPlaced() {
+	note := fmt.Sprintf("Placed generation %d", p.hubObject.GetGeneration())
+	p.say(p.hubObject, corev1.EventTypeNormal, eventPlaced, actionPlace, p.name, note)
+}
+
+// sayChanged tells of a change of the spec. One that changes annotations only is no news.
+func (p *copyPass) sayChanged(before fleet.Object, want fleet.Effective, drifted bool) {
+	switch {
+	case drifted:
+		note := "Put back fields that were changed in the cluster"
+		p.say(p.hubObject, corev1.EventTypeNormal, eventDriftReverted, actionPlace, p.name, note)
+	case before.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash:
+		p.sayPlaced()
+	}
+}
+
+// sayLeft tells which members are no longer in the record, and why.
+func (r *Reconciler) sayLeft(hubObject fleet.Object, plan hubPlan) {
+	if len(plan.removed) > 0 {
+		r.say(hubObject, corev1.EventTypeNormal, eventRemoved, actionRemove, fleet.Join(plan.removed), "No copy is left")
+	}
+	if len(plan.releasedNames) > 0 {
+		r.say(hubObject, corev1.EventTypeWarning, eventReleased, actionRemove, fleet.Join(plan.releasedNames), "The copy was given up and may still be there")
+	}
+	if len(plan.offboarded) > 0 {
+		r.say(hubObject, corev1.EventTypeWarning, eventOffboarded, actionRemove, fleet.Join(plan.offboarded), "The cluster is no longer registered; its copy stays there")
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// reconcileHub keeps the record of where copies may be. The copy passes follow from the watch of that record.
+func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) error {
+	if hubObject.GetDeletionTimestamp() != nil {
+		if !slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement) {
+			return nil
+		}
+		released, err := r.released(ctx)
+		if err != nil {
+			return err
+		}
+		if released {
+			logf.FromContext(ctx).Info("Releasing the copies, the kind is being removed from the hub")
+			return r.patchMetadata(ctx, hubObject, func(o fleet.Object) { controllerutil.RemoveFinalizer(o, flotillav1.FinalizerPlacement) })
+		}
+	}
+	observed, err := r.observeHub(ctx, hubObject)
+	if err != nil {
+		return err
+	}
+	plan := planHub(hubObject, observed)
+	return r.applyHub(ctx, hubObject, plan)
+}
+
+func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hubState, error) {
+	members, err := r.members(ctx)
+	if err != nil {
+		return hubState{}, err
+	}
+	state := hubState{members: members, gone: map[string]bool{}, offboarded: map[string]bool{}}
+	placedIn := hubObject.GetFleetStatus().PlacedIn
+	if hubObject.GetDeletionTimestamp() == nil {
+		// A placement that cannot be understood changes nothing; roll-up says what is wrong with it.
+		if state.chosen, err = fleet.Choose(hubObject.GetPlacement(), members, placedIn); err != nil {
+			state.invalid = true
+		}
+	}
+	for _, name := range placedIn {
+		outcome := r.Table.Get(r.key(hubObject), name)
+		// What a pass saw under an earlier generation may have been followed by a write.
+		state.gone[name] = outcome.Gone && outcome.Generation == hubObject.GetGeneration()
+		if _, registered := fleet.Find(members, name); registered {
+			continue
+		}
+		if state.offboarded[name], err = r.offboarded(ctx, name); err != nil {
+			return hubState{}, err
+		}
+	}
+	return state, nil
+}
+
+// offboarded reports whether a name that no registration has now is also not published any more. The publisher removes
+// a MemberCluster only after it has seen its registration go.
+func (r *Reconciler) offboarded(ctx context.Context, name string) (bool, error) {
+	err := r.HubReader.Get(ctx, client.ObjectKey{Name: name}, &flotillav1.MemberCluster{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading MemberCluster %q on the hub: %w", name, err)
+	}
+	return false, nil
+}
+
+// applyHub writes the finalizer before the record, and the record before anything that ends it.
+func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan hubPlan) error {
+	if plan.addFinalizer {
+		if err := r.patchMetadata(ctx, hubObject, func(o fleet.Object) { controllerutil.AddFinalizer(o, flotillav1.FinalizerPlacement) }); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(plan.placedIn, hubObject.GetFleetStatus().PlacedIn) {
+		before := hubObject.DeepCopyObject().(fleet.Object)
+		hubObject.GetFleetStatus().PlacedIn = plan.placedIn
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Hub.Status().Patch(ctx, hubObject, patch, FieldOwner); err != nil {
+			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
+		}
+		r.sayLeft(hubObject, plan)
+		if left := slices.Concat(plan.removed, plan.releasedNames, plan.offboarded); len(left) > 0 {
+			r.Table.Forget(r.key(hubObject), left...)
+		}
+	}
+	if !plan.removeFinalizer && !plan.clearRelease && plan.confirmLeave == nil {
+		return nil
+	}
+	return r.patchMetadata(ctx, hubObject, func(o fleet.Object) {
+		annotations := o.GetAnnotations()
+		if plan.clearRelease {
+			delete(annotations, flotillav1.AnnotationRelease)
+		}
+		if plan.confirmLeave != nil {
+			delete(annotations, flotillav1.AnnotationConfirmLeave)
+			if len(plan.confirmLeave) > 0 {
+				annotations[flotillav1.AnnotationConfirmLeave] = strings.Join(plan.confirmLeave, ",")
+			}
+		}
+		o.SetAnnotations(annotations)
+		if plan.removeFinalizer {
+			controllerutil.RemoveFinalizer(o, flotillav1.FinalizerPlacement)
+		}
+	})
+}
+
+// patchMetadata changes the metadata of a hub object under an optimistic lock: finalizers are a list that others write too.
+func (r *Reconciler) patchMetadata(ctx context.Context, hubObject fleet.Object, change func(fleet.Object)) error {
+	before := hubObject.DeepCopyObject().(fleet.Object)
+	change(hubObject)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Patch(ctx, hubObject, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patching %s %q on the hub: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// report puts the outcome of the pass where roll-up and hub passes see it.
+func (p *copyPass) report(outcome fleet.Outcome) fleet.Outcome {
+	outcome.Generation = p.hubObject.GetGeneration()
+	return p.Table.Set(p.key, p.name, outcome)
+}
+
+// refuse says that the copy cannot be made what it should be until something changes. A retry would not help.
+func (p *copyPass) refuse(reason, message string) (time.Duration, error) {
+	message = fleet.Clip(message)
+	if before := p.report(fleet.Outcome{Reason: reason, Message: message}); before.Reason != reason {
+		p.say(p.hubObject, corev1.EventTypeWarning, reason, actionPlace, p.name, message)
+	}
+	return 0, nil
+}
+
+// failed tells a member that refuses from one that does not answer. A refusal is shown, and tried again much later.
+func (p *copyPass) failed(err error) (time.Duration, error) {
+	if !refused(err) {
+		return 0, fmt.Errorf("writing to cluster %q: %w", p.name, err)
+	}
+	if _, err := p.refuse(flotillav1.ReasonApplyFailed, err.Error()); err != nil {
+		return 0, err
+	}
+	return refusedDelay, nil
+}
+
+// refused reports whether an API server has understood and refused a request, so that the same one is refused again.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; {
+	case code == http.StatusConflict, code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code <= 500
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// hubState is what a hub pass has read.
+type hubState struct {
+	members []fleet.Member
+	// chosen are the members that should have a copy; none when the object is being deleted.
+	chosen []string
+	// invalid says that the placement cannot be understood.
+	invalid bool
+	// gone and offboarded are about names in placedIn.
+	gone, offboarded map[string]bool
+}
+
+// hubPlan is what a hub pass writes.
+type hubPlan struct {
+	addFinalizer, removeFinalizer bool
+	// placedIn is the new record, sorted; the lists below say why names are no longer in it.
+	placedIn                           []string
+	removed, releasedNames, offboarded []string
+	// clearRelease removes the annotation that has done its work.
+	clearRelease bool
+	// confirmLeave is what is left of the annotation; nil leaves it as it is.
+	confirmLeave []string
+}
+
+// planHub decides what the record of a hub object should be.
+func planHub(hubObject fleet.Object, state hubState) hubPlan {
+	annotations := hubObject.GetAnnotations()
+	release := fleet.Names(annotations[flotillav1.AnnotationRelease])
+	plan := hubPlan{clearRelease: len(release) > 0}
+	for _, name := range hubObject.GetFleetStatus().PlacedIn {
+		switch {
+		case slices.Contains(release, name):
+			plan.releasedNames = append(plan.releasedNames, name)
+		case state.offboarded[name]:
+			plan.offboarded = append(plan.offboarded, name)
+		case state.gone[name] && !state.invalid && !slices.Contains(state.chosen, name):
+			plan.removed = append(plan.removed, name)
+		default:
+			plan.placedIn = append(plan.placedIn, name)
+		}
+	}
+	for _, name := range state.chosen {
+		// A member that cannot be written to has no copy yet, and a deletion must not wait for it.
+		member, registered := fleet.Find(state.members, name)
+		if registered && member.Writable && !slices.Contains(plan.placedIn, name) && !slices.Contains(release, name) {
+			plan.placedIn = append(plan.placedIn, name)
+		}
+	}
+	slices.Sort(plan.placedIn)
+
+	if confirmed := fleet.Names(annotations[flotillav1.AnnotationConfirmLeave]); len(confirmed) > 0 {
+		waiting := func(name string) bool {
+			return slices.Contains(plan.placedIn, name) && !slices.Contains(state.chosen, name)
+		}
+		left := slices.DeleteFunc(slices.Clone(confirmed), func(name string) bool { return !waiting(name) })
+		if len(left) < len(confirmed) {
+			plan.confirmLeave = left
+		}
+	}
+	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
+	wanted := len(plan.placedIn) > 0 || hubObject.GetPlacement() != nil && hubObject.GetDeletionTimestamp() == nil
+	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
+	plan.removeFinalizer = !wanted && hasFinalizer
+	return plan
+}
+
+// systemNamespaces are refused unless the options allow them.
+var systemNamespaces = []string{"kube-*", "flotilla-*", "default"}
+
+// namespaceAllowed reports whether copies may be placed into a namespace; cluster-scoped objects have none.
+func namespaceAllowed(namespace string, allowed []string) bool {
+	matches := func(pattern string) bool {
+		matched, err := path.Match(pattern, namespace)
+		return err == nil && matched
+	}
+	return namespace == "" || !slices.ContainsFunc(systemNamespaces, matches) || slices.ContainsFunc(allowed, matches)
+}
+
+// copied returns the labels or annotations that copies take over. Our own keys are never taken over.
+func copied(metadata map[string]string, prefixes []string) map[string]string {
+	out := map[string]string{}
+	for key, value := range metadata {
+		ours := strings.HasPrefix(key, flotillav1.GroupVersion.Group+"/")
+		if !ours && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// orphans reports whether a copy stays in the member when it is no longer wanted. The placement says so, or, when it is
+// gone, the copy remembers what it said.
+func orphans(hubObject flotillav1.Placeable, annotations map[string]string) bool {
+	if placement := hubObject.GetPlacement(); placement != nil {
+		return placement.DeletionPolicy == flotillav1.DeletionPolicyOrphan
+	}
+	return annotations[flotillav1.AnnotationDeletionPolicy] == flotillav1.DeletionPolicyOrphan
+}

@@ -1,0 +1,135 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// FieldOwner is the field manager of everything that placement writes.
+const FieldOwner = client.FieldOwner("flotilla-placement")
+
+const (
+	// conflictDelay lets the cache catch up with the write that came in between.
+	conflictDelay = 200 * time.Millisecond
+	// refusedDelay is when a write that a member has refused is tried again: its cause may go without an event that
+	// reaches us, such as a quota, a webhook or a role.
+	refusedDelay = 5 * time.Minute
+)
+
+// Options are what an administrator may set.
+type Options struct {
+	// HubID marks the copies of this hub.
+	HubID string
+	// AllowedNamespaces are patterns, as for path.Match, of namespaces that copies may be placed into although their
+	// names are those of system namespaces.
+	AllowedNamespaces []string
+	// CreateNamespaces creates namespaces that a member lacks.
+	CreateNamespaces bool
+	// CopyMetadata are prefixes of the keys of labels and annotations that copies take over.
+	CopyMetadata []string
+}
+
+// Reconciler places the objects of one kind.
+type Reconciler struct {
+	Kind fleet.Kind
+	// Hub reads from the hub's cache; HubReader reads live.
+	Hub       client.Client
+	HubReader client.Reader
+	Members   clusters.Directory
+	Table     *fleet.Table
+	Events    events.EventRecorder
+	Options   Options
+}
+
+// Reconcile runs a hub pass, or a copy pass when the request names a cluster.
+func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
+	hubObject := r.Kind.New()
+	if err := r.Hub.Get(ctx, req.NamespacedName, hubObject); err != nil {
+		if apierrors.IsNotFound(err) {
+			// Absence removes nothing: a deletion that was ours to follow went through the finalizer.
+			r.Table.Forget(fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName})
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("reading %s %q on the hub: %w", r.Kind.Name, req.NamespacedName, err)
+	}
+	var delay time.Duration
+	var err error
+	if req.ClusterName == "" {
+		err = r.reconcileHub(ctx, hubObject)
+	} else {
+		delay, err = r.reconcileCopy(ctx, hubObject, req.ClusterName)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return ctrl.Result{RequeueAfter: delay}, err
+}
+
+// members returns what is known about every registered member, those included whose registration has not been read
+// since this process started.
+func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
+	published := &flotillav1.MemberClusterList{}
+	if err := r.Hub.List(ctx, published); err != nil {
+		return nil, fmt.Errorf("listing MemberClusters: %w", err)
+	}
+	snapshots := r.Members.Snapshots()
+	known := make([]fleet.Member, 0, len(snapshots))
+	for _, snapshot := range snapshots {
+		known = append(known, r.member(snapshot))
+	}
+	return fleet.Members(known, published.Items), nil
+}
+
+func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
+	return fleet.Member{
+		Name:     string(snapshot.Name),
+		Labels:   snapshot.Labels,
+		Accepted: snapshot.Accepted,
+		Serves:   snapshot.Serves(r.Kind.Name),
+		Draining: snapshot.Draining,
+		Decided:  snapshot.Decided,
+		Visible:  snapshot.Visible(),
+		Writable: snapshot.Writable() && snapshot.Serves(r.Kind.Name),
+	}
+}
+
+// released reports whether the kind itself is being removed from the hub. Its objects then go because the API server
+// clears up, not because a person deleted them, and their copies stay.
+func (r *Reconciler) released(ctx context.Context) (bool, error) {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: r.Kind.CRD}, crd); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("reading CustomResourceDefinition %q on the hub: %w", r.Kind.CRD, err)
+	}
+	return crd.DeletionTimestamp != nil, nil
+}
+
+// mayBePlaced reports whether the hub object's record allows writing to a member.
+func mayBePlaced(hubObject fleet.Object, clusterName multicluster.ClusterName) bool {
+	return slices.Contains(hubObject.GetFleetStatus().PlacedIn, string(clusterName)) &&
+		slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
+}
+
+func (r *Reconciler) key(hubObject fleet.Object) fleet.ObjectKey {
+	return fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
+}

@@ -1,0 +1,171 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// outcome is what a pass has done; the events tell it.
+type outcome struct {
+	// created are the children that were not there.
+	created []change
+	// moved are the Services whose address was taken by somebody else.
+	moved []change
+	// replaced are the Pods that were deleted for an update.
+	replaced []pod
+	// secretCreated says that a password was generated.
+	secretCreated bool
+}
+
+// generateSecret creates the Secret with a new password. It is a POST, so that an existing password survives whatever
+// this pass believed.
+func generateSecret(ctx context.Context, member cluster.Cluster, s *state) error {
+	// 26 letters and digits: over 128 bits.
+	secret := renderSecret(s.redis, rand.Text())
+	if err := member.GetClient().Create(ctx, secret, client.FieldOwner(fieldOwner)); err != nil {
+		return fmt.Errorf("creating Secret %q: %w", secret.Name, err)
+	}
+	var err error
+	s.password, err = viewSecret(client.ObjectKeyFromObject(s.redis), secret, flotillav1.RedisSecretKeyPassword)
+	return err
+}
+
+// apply carries out a plan. Every object is tried, so that one that is refused does not hold up the others; Pods are
+// replaced only when all else went well.
+func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *outcome) error {
+	var errs []error
+	for _, c := range p.changes {
+		errs = append(errs, applyChange(ctx, member.GetClient(), c, done))
+	}
+	for _, claim := range p.mark {
+		before, claim := claim, claim.DeepCopy()
+		if claim.Annotations == nil {
+			claim.Annotations = map[string]string{}
+		}
+		claim.Annotations[flotillav1.AnnotationInitialized] = "true"
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := member.GetClient().Patch(ctx, claim, patch, client.FieldOwner(fieldOwner)); err != nil {
+			errs = append(errs, fmt.Errorf("marking PersistentVolumeClaim %q: %w", claim.Name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return replacePods(ctx, member, s, p, done)
+}
+
+func applyChange(ctx context.Context, member client.Client, c change, done *outcome) error {
+	err := serverSideApply(ctx, member, c)
+	if apierrors.IsInvalid(err) && c.address != "" {
+		anyAddress := c
+		anyAddress.address = ""
+		if err = serverSideApply(ctx, member, anyAddress); err == nil {
+			done.moved = append(done.moved, c)
+		}
+	}
+	if apierrors.IsInvalid(err) && c.uid != "" {
+		// Elements of lists that others have put there stay in an apply, and may clash with ours.
+		if overwrite(ctx, member, c) == nil {
+			err = serverSideApply(ctx, member, c)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("applying %s %q: %w", c.kind, c.desired.GetName(), err)
+	}
+	if c.uid == "" {
+		done.created = append(done.created, c)
+	}
+	return nil
+}
+
+func serverSideApply(ctx context.Context, member client.Client, c change) error {
+	content := fields(c.desired)
+	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
+	if c.uid != "" {
+		// With the UID it is this object that changes, not one that took its name a moment ago.
+		if err := unstructured.SetNestedField(content, string(c.uid), "metadata", "uid"); err != nil {
+			return err
+		}
+		options = append(options, client.ForceOwnership)
+	}
+	if c.address != "" {
+		if err := unstructured.SetNestedField(content, c.address, "spec", "clusterIP"); err != nil {
+			return err
+		}
+	}
+	return member.Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}), options...)
+}
+
+// overwrite replaces the lists in the spec of an object by ours.
+func overwrite(ctx context.Context, member client.Client, c change) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.uid}, "spec": fields(c.desired)["spec"]})
+	if err != nil {
+		return err
+	}
+	obj, ok := c.desired.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%T is not an object", c.desired)
+	}
+	return member.Patch(ctx, obj, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
+}
+
+// replacePods deletes the Pods of the rollout, after it was planned once more on what the API server says now: caches
+// may be late, and one Pod too many is an outage.
+func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, done *outcome) error {
+	if len(p.rollout.replace) == 0 {
+		return nil
+	}
+	var live []pod
+	for ordinal := range *s.spec.Replicas {
+		seen := &corev1.Pod{}
+		err := member.GetAPIReader().Get(ctx, client.ObjectKey{Namespace: s.redis.Namespace, Name: podName(s.redis.Name, ordinal)}, seen)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading Pod %q: %w", podName(s.redis.Name, ordinal), err)
+		}
+		if view, ok := viewPod(seen, s.statefulSet); ok {
+			live = append(live, view)
+		}
+	}
+	for _, now := range planRollout(p.hash, *s.spec.Replicas, live, s.now).replace {
+		if !slices.ContainsFunc(p.rollout.replace, func(planned pod) bool { return planned.uid == now.uid }) {
+			continue
+		}
+		victim := &corev1.Pod{}
+		victim.Namespace, victim.Name = s.redis.Namespace, now.name
+		err := member.GetClient().Delete(ctx, victim, client.Preconditions{UID: &now.uid, ResourceVersion: &now.resourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("replacing Pod %q: %w", now.name, err)
+		}
+		done.replaced = append(done.replaced, now)
+	}
+	return nil
+}
+
+// forgetForce removes the annotation that has let an empty primary start. It was for this volume and this once.
+func forgetForce(ctx context.Context, member client.Client, redis *flotillav1.Redis) error {
+	before := redis.DeepCopy()
+	delete(redis.Annotations, flotillav1.AnnotationForceEmptyPrimary)
+	if err := member.Patch(ctx, redis, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner)); err != nil {
+		return fmt.Errorf("removing annotation %s: %w", flotillav1.AnnotationForceEmptyPrimary, err)
+	}
+	return nil
+}

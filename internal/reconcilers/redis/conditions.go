@@ -1,0 +1,149 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return is(flotillav1.ConditionReady, false, reason, message)
+	}
+	reason, message := refusal(failure)
+	primary, found := s.podAt(0)
+	switch {
+	case p.stop != nil:
+		return no(p.stop.reason, p.stop.message)
+	case len(s.foreign) > 0:
+		return no(flotillav1.ReasonNameConflict, "Objects that are not of this Redis have the names of its own: "+list(s.foreign))
+	case reason != "":
+		return no(reason, message)
+	case *s.spec.Replicas == 0:
+		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are asked for")
+	case found && primary.emptyVolume != "":
+		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(primary))
+	case !found || !primary.ready:
+		return no(flotillav1.ReasonPrimaryNotReady, primarySentence(s))
+	case c.ready < *s.spec.Replicas:
+		return no(flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady)))
+	case c.updated < *s.spec.Replicas:
+		return no(flotillav1.ReasonRollingUpdate, updateSentence(s, c))
+	default:
+		return is(flotillav1.ConditionReady, true, flotillav1.ReasonAllReplicasReady, fmt.Sprintf("%d of %d Pods are Ready", c.ready, *s.spec.Replicas))
+	}
+}
+
+func progressing(s *state, p plan, c counts, failure error) metav1.Condition {
+	condition := func(status bool, reason, message string) metav1.Condition {
+		return is(flotillav1.ConditionProgressing, status, reason, message)
+	}
+	reason, message := refusal(failure)
+	switch {
+	case p.stop != nil:
+		return condition(false, p.stop.reason, p.stop.message)
+	case s.spec.Paused:
+		return condition(false, flotillav1.ReasonPaused, "Nothing is changed while the Redis is paused")
+	case reason != "":
+		return condition(false, reason, message)
+	case p.rollout.blocked != "":
+		return condition(false, flotillav1.ReasonRolloutStuck, p.rollout.blocked)
+	case len(c.stale) > 0:
+		return condition(true, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
+	case c.ready < *s.spec.Replicas || len(s.pods) > int(*s.spec.Replicas):
+		return condition(true, flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d Pods are there, %d of %d asked for are Ready", len(s.pods), c.ready, *s.spec.Replicas))
+	default:
+		return condition(false, flotillav1.ReasonSettled, "Nothing is on its way")
+	}
+}
+
+func degraded(s *state, c counts) metav1.Condition {
+	if c.ready == *s.spec.Replicas {
+		return is(flotillav1.ConditionDegraded, false, flotillav1.ReasonNone, "Every Pod asked for is Ready")
+	}
+	return is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady)))
+}
+
+func primaryAvailable(s *state) metav1.Condition {
+	primary, found := s.podAt(0)
+	switch {
+	case *s.spec.Replicas == 0:
+		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are asked for")
+	case found && primary.ready:
+		return is(flotillav1.ConditionPrimaryAvailable, true, flotillav1.ReasonPrimaryReady, "Pod "+primary.name+" is Ready")
+	default:
+		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonPrimaryNotReady, primarySentence(s))
+	}
+}
+
+func storageReady(s *state) metav1.Condition {
+	if s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir {
+		return is(flotillav1.ConditionStorageReady, true, flotillav1.ReasonEphemeral, "Data is on volumes that end with their Pods")
+	}
+	var pending []string
+	for ordinal := range *s.spec.Replicas {
+		if claim := s.claims[ordinal]; claim == nil || claim.Status.Phase != corev1.ClaimBound {
+			pending = append(pending, claimName(s.redis.Name, ordinal))
+		}
+	}
+	if len(pending) > 0 {
+		return is(flotillav1.ConditionStorageReady, false, flotillav1.ReasonVolumesPending, "Not bound: "+list(pending))
+	}
+	return is(flotillav1.ConditionStorageReady, true, flotillav1.ReasonBound, "Every volume is bound")
+}
+
+func configApplied(s *state, p plan, c counts) metav1.Condition {
+	switch {
+	case p.stop != nil:
+		return is(flotillav1.ConditionConfigApplied, false, p.stop.reason, p.stop.message)
+	case len(c.stale) > 0 && s.spec.Paused:
+		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonPaused, updateSentence(s, c))
+	case len(c.stale) > 0:
+		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
+	default:
+		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod carries the current spec")
+	}
+}
+
+func rolloutBlocked(p plan) metav1.Condition {
+	if p.rollout.blocked != "" {
+		return is(flotillav1.ConditionRolloutBlocked, true, flotillav1.ReasonRolloutStuck, p.rollout.blocked)
+	}
+	return is(flotillav1.ConditionRolloutBlocked, false, flotillav1.ReasonNone, "No update is blocked")
+}
+
+func emptyPrimaryBlocked(s *state) metav1.Condition {
+	if primary, found := s.podAt(0); found && primary.emptyVolume != "" {
+		return is(flotillav1.ConditionEmptyPrimaryBlocked, true, flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(primary))
+	}
+	return is(flotillav1.ConditionEmptyPrimaryBlocked, false, flotillav1.ReasonNone, "The primary has not refused its volume")
+}
+
+func dataAtRisk(s *state) metav1.Condition {
+	risk := func(reason, message string) metav1.Condition {
+		return is(flotillav1.ConditionDataAtRisk, true, reason, message)
+	}
+	switch {
+	case s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir:
+		return risk(flotillav1.ReasonEphemeral, "Data is lost with its Pods because storage is an EmptyDir")
+	case s.spec.Persistence.Mode == flotillav1.RedisPersistenceNone:
+		return risk(flotillav1.ReasonPersistenceDisabled, "Data is lost at each restart because nothing is written to storage")
+	case maxMemory(&s.spec) == 0:
+		return risk(flotillav1.ReasonMaxMemoryUnset, "Neither memory.maxMemory nor a memory limit bounds the data, so that a full node may kill Redis")
+	default:
+		return is(flotillav1.ConditionDataAtRisk, false, flotillav1.ReasonNone, "The spec keeps data safe")
+	}
+}
+
+func paused(s *state) metav1.Condition {
+	if s.spec.Paused {
+		return is(flotillav1.ConditionPaused, true, flotillav1.ReasonPaused, "Nothing is changed while spec.paused is set")
+	}
+	return is(flotillav1.ConditionPaused, false, flotillav1.ReasonNone, "The Redis is not paused")
+}

@@ -1,0 +1,92 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// wiring is what all Pods must agree on: Pods that differ in it cannot replicate from each other.
+type wiring struct {
+	Port     int32  `json:"port"`
+	Auth     string `json:"auth"`
+	Password string `json:"password,omitempty"`
+}
+
+// startup is what else a Pod takes up only when it starts. A field added later must be left out of the JSON when it is
+// not set, so that a new manager restarts nothing.
+type startup struct {
+	Image                         string                            `json:"image"`
+	Resources                     corev1.ResourceRequirements       `json:"resources"`
+	Persistence                   string                            `json:"persistence"`
+	AppendFsync                   string                            `json:"appendFsync"`
+	MaxMemory                     int64                             `json:"maxMemory"`
+	MaxMemoryPolicy               string                            `json:"maxMemoryPolicy"`
+	Config                        map[string]flotillav1.ConfigValue `json:"config,omitempty"`
+	NodeSelector                  map[string]string                 `json:"nodeSelector,omitempty"`
+	Tolerations                   []corev1.Toleration               `json:"tolerations,omitempty"`
+	PodAntiAffinity               string                            `json:"podAntiAffinity"`
+	PriorityClassName             string                            `json:"priorityClassName,omitempty"`
+	RuntimeClassName              string                            `json:"runtimeClassName,omitempty"`
+	TerminationGracePeriodSeconds int64                             `json:"terminationGracePeriodSeconds"`
+}
+
+// podHash says what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the password's
+// version, not from rendered objects: a manager that renders differently restarts nothing.
+func podHash(s *flotillav1.RedisSpec, passwordVersion string) string {
+	return shortHash(wiring{Port: s.Port, Auth: s.Auth.Mode, Password: passwordVersion}) + "-" + shortHash(startup{
+		Image:                         s.Image,
+		Resources:                     s.Resources,
+		Persistence:                   s.Persistence.Mode,
+		AppendFsync:                   s.Persistence.AppendFsync,
+		MaxMemory:                     maxMemory(s),
+		MaxMemoryPolicy:               s.Memory.MaxMemoryPolicy,
+		Config:                        s.Config,
+		NodeSelector:                  s.NodeSelector,
+		Tolerations:                   s.Tolerations,
+		PodAntiAffinity:               s.PodAntiAffinity,
+		PriorityClassName:             s.PriorityClassName,
+		RuntimeClassName:              s.RuntimeClassName,
+		TerminationGracePeriodSeconds: *s.TerminationGracePeriodSeconds,
+	})
+}
+
+// wiringOf returns the first part of a podHash.
+func wiringOf(hash string) string {
+	first, _, _ := strings.Cut(hash, "-")
+	return first
+}
+
+// shortHash hashes the JSON of a value of ours, which always marshals.
+func shortHash(value any) string {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("hashing %T: %v", value, err))
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// passwordRounds makes guessing a weak password from its version slow, since anybody who may read Pods can read it.
+// It costs about two milliseconds.
+const passwordRounds = 10_000
+
+// passwordVersion changes with the password and with nothing else of the Secret.
+func passwordVersion(redis types.NamespacedName, password string) (string, error) {
+	key, err := pbkdf2.Key(sha256.New, password, []byte("flotilla.dev/redis/"+redis.String()), passwordRounds, 8)
+	if err != nil {
+		return "", fmt.Errorf("deriving the version of the password: %w", err)
+	}
+	return hex.EncodeToString(key), nil
+}

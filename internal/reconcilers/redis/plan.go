@@ -1,0 +1,196 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// plan is what one pass will do. It is decided from the state alone.
+type plan struct {
+	// stop says why no object is touched; nil when all is well.
+	stop *problem
+	// createSecret asks for a generated password; everything else waits for it, because the Pods are started with it.
+	createSecret bool
+	// hash is what Pods should carry; empty while the password is not known.
+	hash string
+	// changes are the children to create or to put right, in this order.
+	changes []change
+	// mark are the claims whose volumes have served.
+	mark []*corev1.PersistentVolumeClaim
+	// forgetForce asks for the removal of an annotation that has done its work.
+	forgetForce bool
+	rollout     rollout
+}
+
+// problem is a reason with its sentence.
+type problem struct{ reason, message string }
+
+// change is one server-side apply.
+type change struct {
+	kind    string
+	desired client.Object
+	// uid is that of the object to change; empty to create it.
+	uid types.UID
+	// address is the cluster IP that a Service is created with again; empty for any.
+	address string
+}
+
+func planFor(s *state) plan {
+	var p plan
+	if p.stop = stopFor(s); p.stop != nil {
+		return p
+	}
+	if s.spec.Auth.Mode == flotillav1.RedisAuthPassword && !s.password.exists {
+		p.createSecret = !s.spec.Paused
+		if p.createSecret {
+			return p
+		}
+	}
+	p.hash = podHash(&s.spec, s.password.version)
+	if s.spec.Paused {
+		return p
+	}
+	p.changes = planChanges(s, p.hash)
+	if keepsData(&s.spec) {
+		p.mark = claimsToMark(s)
+		primary, found := s.podAt(0)
+		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
+	}
+	// A Pod deleted now must come back from the template of this spec, so the StatefulSet's controller must have seen it.
+	if settled(s, p.changes) {
+		p.rollout = planRollout(p.hash, *s.spec.Replicas, s.pods, s.now)
+	}
+	return p
+}
+
+// stopFor says why a pass must not touch anything.
+func stopFor(s *state) *problem {
+	if message := configProblem(s.spec.Config); message != "" {
+		return &problem{flotillav1.ReasonConfigRejected, message}
+	}
+	if s.spec.Auth.Mode != flotillav1.RedisAuthPassword {
+		return nil
+	}
+	ref := secretRef(s.redis, &s.spec)
+	referenced := s.spec.Auth.SecretRef != nil
+	switch {
+	case s.password.problem != "" && !referenced && strings.Contains(s.password.problem, flotillav1.LabelRedisAuth):
+		return &problem{flotillav1.ReasonNameConflict, s.password.problem}
+	case s.password.problem != "":
+		return &problem{flotillav1.ReasonSecretMissing, s.password.problem}
+	case !s.password.exists && referenced:
+		return &problem{flotillav1.ReasonSecretMissing, fmt.Sprintf("Secret %s does not exist", ref.Name)}
+	case !s.password.exists && passwordWasMade(s):
+		return &problem{flotillav1.ReasonAuthLost, fmt.Sprintf(
+			"Secret %s with the password of existing data is gone and nothing is changed until it is back; restore it with key %s and label %s=true",
+			ref.Name, ref.Key, flotillav1.LabelRedisAuth)}
+	}
+	return nil
+}
+
+// passwordWasMade tells whether there was a generated password that something still depends on.
+func passwordWasMade(s *state) bool {
+	if s.recorded.passwordGenerated {
+		return true
+	}
+	if s.statefulSet != nil {
+		return slices.ContainsFunc(s.statefulSet.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Secret != nil && v.Secret.SecretName == secretName(s.redis.Name)
+		})
+	}
+	// An earlier Redis of this name left its data, and its clients the password that they know.
+	return initializedClaim(s)
+}
+
+func initializedClaim(s *state) bool {
+	for _, claim := range s.claims {
+		if claim.Annotations[flotillav1.AnnotationInitialized] == "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// currentTopology is the record as it should be now. What was recorded once stays, unless something newer is seen.
+func currentTopology(s *state) topology {
+	t := topology{initialized: s.recorded.initialized, passwordGenerated: s.recorded.passwordGenerated, addresses: map[string]string{}}
+	if keepsData(&s.spec) {
+		primary, found := s.podAt(0)
+		t.initialized = t.initialized || initializedClaim(s) || (found && primary.ready)
+	}
+	if s.spec.Auth.Mode == flotillav1.RedisAuthPassword && s.spec.Auth.SecretRef == nil {
+		t.passwordGenerated = true
+	}
+	maps.Copy(t.addresses, s.recorded.addresses)
+	for _, suffix := range addressSuffixes {
+		if live := s.services[serviceName(s.redis.Name, suffix)]; live != nil && live.Spec.ClusterIP != "" {
+			t.addresses[suffix] = live.Spec.ClusterIP
+		}
+	}
+	return t
+}
+
+// forceEmptyPrimary tells whether a person has accepted that this very volume is empty.
+func forceEmptyPrimary(s *state) bool {
+	claim := s.claims[0]
+	return claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
+}
+
+func planChanges(s *state, hash string) []change {
+	var changes []change
+	add := func(desired, live client.Object, exists bool) *change {
+		kind := kindOf(desired)
+		if slices.Contains(s.foreign, kind+" "+desired.GetName()) {
+			return nil
+		}
+		applied := stampHash(desired)
+		if !exists {
+			changes = append(changes, change{kind: kind, desired: desired})
+			return &changes[len(changes)-1]
+		}
+		// What is being deleted will be gone, and created again then.
+		if live.GetDeletionTimestamp() == nil && differs(desired, live, applied) {
+			changes = append(changes, change{kind: kind, desired: desired, uid: live.GetUID()})
+		}
+		return nil
+	}
+	for _, desired := range renderServices(s.redis, &s.spec) {
+		live, exists := s.services[desired.Name]
+		if created := add(desired, live, exists); created != nil && desired.Spec.ClusterIP == "" {
+			created.address = s.recorded.addresses[strings.TrimPrefix(desired.Name, s.redis.Name+"-")]
+		}
+	}
+	add(renderConfigMap(s.redis, &s.spec, currentTopology(s), forceEmptyPrimary(s)), s.configMap, s.configMap != nil)
+	add(renderBudget(s.redis), s.budget, s.budget != nil)
+	add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
+	return changes
+}
+
+func claimsToMark(s *state) []*corev1.PersistentVolumeClaim {
+	var mark []*corev1.PersistentVolumeClaim
+	for _, p := range s.pods {
+		claim := s.claims[p.ordinal]
+		if p.ready && claim != nil && claim.DeletionTimestamp == nil && claim.Annotations[flotillav1.AnnotationInitialized] != "true" {
+			mark = append(mark, claim)
+		}
+	}
+	return mark
+}
+
+// settled tells whether the StatefulSet is as it should be and its controller has seen that.
+func settled(s *state, changes []change) bool {
+	return s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
+		s.statefulSet.Status.ObservedGeneration >= s.statefulSet.Generation &&
+		!slices.ContainsFunc(changes, func(c change) bool { return c.kind == "StatefulSet" || c.kind == "ConfigMap" })
+}

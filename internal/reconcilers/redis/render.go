@@ -1,0 +1,97 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	// portName lets a Service follow each Pod's own port while a change of port rolls out.
+	portName = "redis"
+
+	keyConfig   = "redis.conf"
+	keyTopology = "topology.env"
+)
+
+// renderServices renders the Services, in the order of their names.
+func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.Service {
+	primary := map[string]string{flotillav1.LabelRedis: redis.Name, "statefulset.kubernetes.io/pod-name": podName(redis.Name, 0)}
+	all := selectorLabels(redis.Name)
+
+	// A client of the primary sees LOADING instead of a refused connection, and replicas find it as soon as it listens.
+	ordinal0 := renderService(redis, s, suffixOrdinal0, primary, true)
+	toPrimary := renderService(redis, s, suffixPrimary, primary, true)
+	toAny := renderService(redis, s, suffixAny, all, false)
+	headless := renderService(redis, s, suffixHeadless, all, true)
+	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	return []*corev1.Service{ordinal0, toAny, headless, toPrimary}
+}
+
+func renderService(redis *flotillav1.Redis, s *flotillav1.RedisSpec, suffix string, selector map[string]string, publishNotReady bool) *corev1.Service {
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: childMeta(redis, serviceName(redis.Name, suffix)),
+		Spec: corev1.ServiceSpec{
+			Type:                     corev1.ServiceTypeClusterIP,
+			Selector:                 selector,
+			PublishNotReadyAddresses: publishNotReady,
+			Ports:                    []corev1.ServicePort{{Name: portName, Protocol: corev1.ProtocolTCP, Port: s.Port, TargetPort: intstr.FromString(portName)}},
+		},
+	}
+}
+
+func renderConfigMap(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology, forceEmptyPrimary bool) *corev1.ConfigMap {
+	data := map[string]string{
+		keyConfig:   renderConfig(s),
+		keyTopology: renderTopology(redis, s, t, forceEmptyPrimary),
+	}
+	maps.Copy(data, scripts())
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: childMeta(redis, configName(redis.Name)),
+		Data:       data,
+	}
+}
+
+// renderBudget lets drains take one Pod at a time. With one replica that one may go too: a budget that no drain can
+// ever satisfy only blocks the maintenance of nodes.
+func renderBudget(redis *flotillav1.Redis) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
+		ObjectMeta: childMeta(redis, redis.Name),
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: ptr.To(intstr.FromInt32(1)),
+			Selector:       &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
+		},
+	}
+}
+
+// renderSecret renders the Secret with a generated password. It has no owner: it is kept like the data it protects.
+func renderSecret(redis *flotillav1.Redis, password string) *corev1.Secret {
+	labels := childLabels(redis.Name)
+	labels[flotillav1.LabelRedisAuth] = "true"
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: redis.Namespace, Name: secretName(redis.Name), Labels: labels},
+		Type:       corev1.SecretTypeOpaque,
+		StringData: map[string]string{flotillav1.RedisSecretKeyPassword: password},
+	}
+}
+
+// secretRef returns the Secret and the key that hold the password.
+func secretRef(redis *flotillav1.Redis, s *flotillav1.RedisSpec) flotillav1.RedisSecretRef {
+	if s.Auth.SecretRef != nil {
+		return *s.Auth.SecretRef
+	}
+	return flotillav1.RedisSecretRef{Name: secretName(redis.Name), Key: flotillav1.RedisSecretKeyPassword}
+}

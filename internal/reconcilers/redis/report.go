@@ -1,0 +1,173 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	maxMembers = 16
+	// maxListed is how many names a message lists.
+	maxListed = 3
+	// maxRefusal is how much of an API server's refusal a message quotes.
+	maxRefusal = 256
+)
+
+// report returns the status of the Redis from what was seen and planned, and from the error of the pass. It sets every
+// field and condition that a member has.
+func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flotillav1.RedisStatus {
+	after := *before.DeepCopy()
+	after.ObservedGeneration = s.redis.Generation
+	after.DesiredReplicas = *s.spec.Replicas
+	c := count(s, p, before)
+	after.Replicas, after.ReadyReplicas, after.UpdatedReplicas = int32(len(s.pods)), c.readyOfAll, c.updated
+	after.Members = members(s.pods)
+	after.Primary = ""
+	if *s.spec.Replicas > 0 {
+		after.Primary = podName(s.redis.Name, 0)
+	}
+	// The selector stands for "has been set up": from then on what is missing is created again, not created.
+	if complete(s) {
+		after.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selectorLabels(s.redis.Name)})
+	}
+	ready := readyCondition(s, p, c, failure)
+	for _, condition := range []metav1.Condition{
+		ready,
+		progressing(s, p, c, failure),
+		degraded(s, c),
+		primaryAvailable(s),
+		storageReady(s),
+		configApplied(s, p, c),
+		rolloutBlocked(p),
+		emptyPrimaryBlocked(s),
+		dataAtRisk(s),
+		paused(s),
+	} {
+		set(&after.Conditions, condition, s)
+	}
+	if s.redis.Spec.Placement != nil {
+		set(&after.Conditions, is(flotillav1.ConditionPlacementIgnored, true, flotillav1.ReasonPlacementInMember, "Placement only means something on the hub"), s)
+	} else {
+		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionPlacementIgnored)
+	}
+	if ready.Status == metav1.ConditionTrue {
+		readySince(&after, s)
+	}
+	return after
+}
+
+// counts are of Pods below the number of replicas, except readyOfAll.
+type counts struct {
+	ready, updated, readyOfAll int32
+	notReady, stale            []string
+}
+
+func count(s *state, p plan, before flotillav1.RedisStatus) counts {
+	var c counts
+	for _, pod := range s.pods {
+		if pod.ready {
+			c.readyOfAll++
+		}
+	}
+	for ordinal := range *s.spec.Replicas {
+		pod, found := s.podAt(ordinal)
+		if found && pod.ready {
+			c.ready++
+		} else {
+			c.notReady = append(c.notReady, podName(s.redis.Name, ordinal))
+		}
+		switch {
+		case found && !pod.deleting && pod.hash == p.hash:
+			c.updated++
+		case found:
+			c.stale = append(c.stale, pod.name)
+		}
+	}
+	if p.hash == "" {
+		// What Pods should carry is not known, so the last number stands.
+		c.updated, c.stale = min(before.UpdatedReplicas, int32(len(s.pods))), nil
+	}
+	return c
+}
+
+func members(pods []pod) []flotillav1.RedisMember {
+	var list []flotillav1.RedisMember
+	for _, p := range pods {
+		role := flotillav1.RedisRoleReplica
+		if p.ordinal == 0 {
+			role = flotillav1.RedisRolePrimary
+		}
+		if len(list) < maxMembers {
+			list = append(list, flotillav1.RedisMember{Name: p.name, Role: role, Ready: p.ready, Node: p.node})
+		}
+	}
+	slices.SortFunc(list, func(a, b flotillav1.RedisMember) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// complete tells whether every child is there.
+func complete(s *state) bool {
+	return s.statefulSet != nil && s.configMap != nil && s.budget != nil && len(s.services) == len(renderServices(s.redis, &s.spec))
+}
+
+// refusal turns an error that only a person can end into a reason; empty for others, which are tried again.
+func refusal(failure error) (reason, message string) {
+	var status apierrors.APIStatus
+	switch {
+	case terminating(failure):
+		return "", ""
+	case apierrors.IsForbidden(failure):
+		reason = flotillav1.ReasonForbidden
+	case apierrors.IsInvalid(failure), apierrors.IsBadRequest(failure):
+		reason = flotillav1.ReasonChildRejected
+	default:
+		return "", ""
+	}
+	message = failure.Error()
+	if asStatus(failure, &status) && status.Status().Message != "" {
+		message = status.Status().Message
+	}
+	return reason, sentence(message)
+}
+
+// readySince moves the transition time of a Ready that has held for the last Pod's sake: a Pod that was deleted and came
+// back Ready between two passes was away all the same. The time also tells the next pass which Pods are new.
+func readySince(after *flotillav1.RedisStatus, s *state) {
+	ready := apimeta.FindStatusCondition(after.Conditions, flotillav1.ConditionReady)
+	if ready == nil || !slices.ContainsFunc(s.pods, func(p pod) bool { return p.created.After(ready.LastTransitionTime.Time) }) {
+		return
+	}
+	newest := s.now
+	for _, p := range s.pods {
+		if p.created.After(newest) {
+			newest = p.created
+		}
+	}
+	ready.LastTransitionTime = metav1.NewTime(newest.Truncate(time.Second))
+}
+
+func is(conditionType string, status bool, reason, message string) metav1.Condition {
+	condition := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	if status {
+		condition.Status = metav1.ConditionTrue
+	}
+	return condition
+}
+
+func set(conditions *[]metav1.Condition, condition metav1.Condition, s *state) {
+	condition.ObservedGeneration = s.redis.Generation
+	if existing := apimeta.FindStatusCondition(*conditions, condition.Type); existing == nil || existing.Status != condition.Status {
+		condition.LastTransitionTime = metav1.NewTime(s.now.Truncate(time.Second))
+	}
+	apimeta.SetStatusCondition(conditions, condition)
+}

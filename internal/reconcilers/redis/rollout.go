@@ -1,0 +1,103 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// rolloutDeadline is how long a replaced Pod may take before its rollout counts as blocked. Waiting goes on after it.
+	rolloutDeadline = 10 * time.Minute
+	// primaryGrace keeps a failing probe or two, in the middle of a rollout, from costing the primary its turn as the last.
+	primaryGrace = 30 * time.Second
+)
+
+// rollout is what to do next to bring all Pods to the current spec.
+type rollout struct {
+	// replace are the Pods to delete now; the StatefulSet creates them again from its template.
+	replace []pod
+	// blocked says why the rollout has stopped, as a sentence; empty when it has not.
+	blocked string
+	// recheck is when time alone may change the answer; zero when it will not.
+	recheck time.Duration
+}
+
+// planRollout decides which Pods to replace next. Replicas go first, the highest ordinal first, each Ready before the
+// next, and the primary last. Pods that could not talk to each other half-way go together.
+func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p pod) bool { return p.ordinal >= replicas })
+	slices.SortFunc(pods, func(a, b pod) int { return int(b.ordinal) - int(a.ordinal) })
+
+	stale := filter(pods, func(p pod) bool { return p.hash != hash && !p.deleting })
+	if len(stale) == 0 {
+		return rollout{blocked: blockedBy(hash, pods, now), recheck: untilDeadline(hash, pods, now)}
+	}
+	if together := filter(stale, func(p pod) bool { return wiringOf(p.hash) != wiringOf(hash) }); len(together) > 0 {
+		return rollout{replace: together}
+	}
+	if blocked := blockedBy(hash, pods, now); blocked != "" {
+		return rollout{blocked: blocked}
+	}
+	// One at a time: a Pod that is going, or has not been created again, is the one.
+	if len(pods) < int(replicas) || slices.ContainsFunc(pods, func(p pod) bool { return p.deleting }) {
+		return rollout{recheck: untilDeadline(hash, pods, now)}
+	}
+	// A stale Pod that does not serve loses nothing by being replaced, and may be what the others wait for.
+	down := filter(stale, func(p pod) bool { return !p.ready })
+	if len(down) > 0 && down[0].ordinal > 0 {
+		return rollout{replace: down[:1]}
+	}
+	starting := slices.ContainsFunc(pods, func(p pod) bool { return p.hash == hash && !p.ready })
+	if len(down) > 0 {
+		if wait := primaryGrace - now.Sub(down[0].changed); starting && wait > 0 {
+			return rollout{recheck: wait}
+		}
+		return rollout{replace: down[:1]}
+	}
+	if starting {
+		return rollout{recheck: untilDeadline(hash, pods, now)}
+	}
+	return rollout{replace: stale[:1]}
+}
+
+// blockedBy says which Pod, started with the current spec, does not become Ready.
+func blockedBy(hash string, pods []pod, now time.Time) string {
+	for _, p := range pods {
+		switch {
+		case p.hash != hash || p.ready || p.deleting:
+		case p.broken != "":
+			return fmt.Sprintf("Pod %s does not become Ready with the current spec: %s", p.name, p.broken)
+		case now.Sub(p.changed) >= rolloutDeadline:
+			return fmt.Sprintf("Pod %s with the current spec has not been Ready for %.0f minutes or more", p.name, rolloutDeadline.Minutes())
+		}
+	}
+	return ""
+}
+
+// untilDeadline returns how long until the first starting Pod counts as blocked.
+func untilDeadline(hash string, pods []pod, now time.Time) time.Duration {
+	var next time.Duration
+	for _, p := range pods {
+		if p.hash != hash || p.ready || p.deleting || p.broken != "" {
+			continue
+		}
+		if left := rolloutDeadline - now.Sub(p.changed); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+func filter(pods []pod, keep func(pod) bool) []pod {
+	var kept []pod
+	for _, p := range pods {
+		if keep(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

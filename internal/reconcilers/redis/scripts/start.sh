@@ -1,0 +1,102 @@
+#!/bin/sh
+# Starts the server of one Pod: ordinal 0 as the primary, the others as replicas of it.
+set -u
+. "${FLOTILLA_CONFIG_DIR:-/etc/flotilla}/client.sh"
+. "$config_dir/topology.env"
+
+data_dir=${FLOTILLA_DATA_DIR:-/data}
+termination_log=${FLOTILLA_TERMINATION_LOG:-/dev/termination-log}
+marker=$data_dir/.flotilla
+
+# Exit codes: a person has to decide, or trying again will do.
+blocked=78
+waiting=75
+
+if command -v valkey-server >/dev/null 2>&1; then
+	server=valkey-server
+else
+	server=redis-server
+fi
+
+# stop CODE MESSAGE ends the container; the message becomes its termination message.
+stop() {
+	printf '%s\n' "$2" >"$termination_log"
+	printf '%s\n' "$2" >&2
+	exit "$1"
+}
+
+# has_data tells whether this volume holds what the persistence mode loads. An RDB file only appears at the first save,
+# so in that mode the marker of an earlier start counts too; an append-only file is there from the first start on.
+has_data() {
+	case $PERSISTENCE in
+	AOF*) [ "$aof" = true ] ;;
+	*) [ "$rdb" = true ] || [ -e "$marker" ] ;;
+	esac
+}
+
+# guard refuses to serve nothing where there was something: replicas would follow and drop their data.
+guard() {
+	aof=false
+	rdb=false
+	if [ -s "$data_dir/appendonlydir/appendonly.aof.manifest" ] || [ -s "$data_dir/appendonly.aof" ]; then
+		aof=true
+	fi
+	[ -s "$data_dir/dump.rdb" ] && rdb=true
+
+	# The server loads the file of its own mode only and would ignore the data in the other one.
+	case $PERSISTENCE:$aof:$rdb in
+	AOF*:false:true) stop $blocked "EmptyPrimaryBlocked: the volume of $pod has an RDB file but no append-only file, which persistence $PERSISTENCE loads" ;;
+	RDB:true:*) stop $blocked "EmptyPrimaryBlocked: the volume of $pod has an append-only file, which persistence RDB does not load" ;;
+	esac
+	has_data && return
+
+	if [ "$INITIALIZED" = true ]; then
+		stop $blocked "EmptyPrimaryBlocked: the volume of $pod is empty but this Redis had data"
+	fi
+	for peer in $PEERS; do
+		case $(ask -h "$peer" -p "$port" info keyspace 2>&1) in
+		*keys=*) stop $blocked "EmptyPrimaryBlocked: the volume of $pod is empty but $peer holds data" ;;
+		*LOADING*) stop $waiting "Waiting: $peer is loading its data" ;;
+		"# Keyspace"* | *"Could not connect"*) ;;
+		*) stop $waiting "Waiting: $peer does not say whether it holds data" ;;
+		esac
+	done
+}
+
+# quote sets quoted to $1 in the syntax of redis.conf, without the surrounding quotes.
+quote() {
+	quoted=
+	rest=$1
+	while [ -n "$rest" ]; do
+		tail=${rest#?}
+		char=${rest%"$tail"}
+		case $char in
+		'"' | \\) quoted=$quoted\\$char ;;
+		*) quoted=$quoted$char ;;
+		esac
+		rest=$tail
+	done
+}
+
+# directives prints what differs from Pod to Pod, and the secrets.
+directives() {
+	printf 'port %s\n' "$port"
+	printf 'dir "%s"\n' "$data_dir"
+	if [ -n "$password" ]; then
+		quote "$password"
+		printf 'protected-mode yes\nrequirepass "%s"\nmasterauth "%s"\n' "$quoted" "$quoted"
+	else
+		printf 'protected-mode no\n'
+	fi
+	[ "$ordinal" = 0 ] || printf 'replicaof %s %s\n' "$PRIMARY_HOST" "$port"
+}
+
+if [ "$ordinal" = 0 ] && [ "$GUARD" = true ] && [ "$FORCE_EMPTY_PRIMARY" != true ]; then
+	guard
+fi
+: >"$marker"
+
+# On standard input nothing secret is on disk or in the arguments.
+exec "$server" "$config_dir/redis.conf" - <<EOF
+$(directives)
+EOF

@@ -1,0 +1,68 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func primarySentence(s *state) string {
+	primary, found := s.podAt(0)
+	switch {
+	case !found:
+		return fmt.Sprintf("Pod %s is not there", podName(s.redis.Name, 0))
+	case primary.deleting:
+		return fmt.Sprintf("Pod %s is being deleted", primary.name)
+	case primary.broken != "":
+		return fmt.Sprintf("Pod %s is not Ready: %s", primary.name, primary.broken)
+	default:
+		return fmt.Sprintf("Pod %s is not Ready", primary.name)
+	}
+}
+
+// emptySentence quotes what the start script said, which comes from the member.
+func emptySentence(primary pod) string {
+	return sentence(fmt.Sprintf("Pod %s does not serve: %s", primary.name, primary.emptyVolume))
+}
+
+func updateSentence(s *state, c counts) string {
+	return fmt.Sprintf("%d of %d Pods carry the current spec, not %s", c.updated, *s.spec.Replicas, list(c.stale))
+}
+
+// list names the first few: "a, b, c and 3 more".
+func list(names []string) string {
+	if len(names) <= maxListed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
+}
+
+// sentence makes a message of ours from a text that a member wrote: one line, bounded, a capital and no period.
+func sentence(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	for len(text) > maxRefusal {
+		_, size := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-size]
+	}
+	text = strings.TrimRight(strings.TrimSpace(text), ".")
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return "No message"
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// asStatus finds the API server's answer in an error, the first of joined ones.
+func asStatus(err error, status *apierrors.APIStatus) bool { return errors.As(err, status) }

@@ -1,0 +1,190 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	containerName = "redis"
+	configVolume  = "config"
+	authVolume    = "auth"
+	configDir     = "/etc/flotilla"
+	authDir       = "/run/flotilla/auth"
+	dataDir       = "/data"
+
+	// podAntiAffinityDisabled is the third value of podAntiAffinity.
+	podAntiAffinityDisabled = "Disabled"
+
+	// redisUser is the user of the official images.
+	redisUser = 999
+	// startupFailures gives a server ten minutes to listen; loading data comes after that and counts as alive.
+	startupFailures = 600
+)
+
+// renderStatefulSet renders the Pods. live is the one that is there, or nil: what is immutable stays as at birth.
+func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash string, live *appsv1.StatefulSet) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+		ObjectMeta: childMeta(redis, redis.Name),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:            s.Replicas,
+			ServiceName:         serviceName(redis.Name, suffixHeadless),
+			PodManagementPolicy: appsv1.ParallelPodManagement,
+			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			Selector:            &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels:      childLabels(redis.Name),
+					Annotations: map[string]string{flotillav1.AnnotationSpecHash: hash},
+				},
+				Spec: renderPodSpec(redis, s),
+			},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenScaled:  appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+			},
+		},
+	}
+	if s.Storage.Type == flotillav1.RedisStoragePVC {
+		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{renderClaim(redis, s)}
+	}
+	if live != nil {
+		set.Spec.VolumeClaimTemplates = live.Spec.VolumeClaimTemplates
+	}
+	return set
+}
+
+func renderClaim(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PersistentVolumeClaim {
+	return corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: dataVolume, Labels: childLabels(redis.Name)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: s.Storage.StorageClassName,
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: s.Storage.Size}},
+		},
+	}
+}
+
+func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PodSpec {
+	pod := corev1.PodSpec{
+		Containers:                    []corev1.Container{renderContainer(s)},
+		Volumes:                       renderVolumes(redis, s),
+		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		ImagePullSecrets:              s.ImagePullSecrets,
+		NodeSelector:                  s.NodeSelector,
+		Tolerations:                   s.Tolerations,
+		Affinity:                      renderAffinity(redis, s),
+		PriorityClassName:             s.PriorityClassName,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:        ptr.To(true),
+			RunAsUser:           ptr.To[int64](redisUser),
+			RunAsGroup:          ptr.To[int64](redisUser),
+			FSGroup:             ptr.To[int64](redisUser),
+			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}
+	if s.RuntimeClassName != "" {
+		pod.RuntimeClassName = &s.RuntimeClassName
+	}
+	return pod
+}
+
+func renderContainer(s *flotillav1.RedisSpec) corev1.Container {
+	container := corev1.Container{
+		Name:            containerName,
+		Image:           s.Image,
+		ImagePullPolicy: s.ImagePullPolicy,
+		Command:         []string{"/bin/sh", configDir + "/start.sh"},
+		Ports:           []corev1.ContainerPort{{Name: portName, ContainerPort: s.Port, Protocol: corev1.ProtocolTCP}},
+		Env: []corev1.EnvVar{
+			{Name: "FLOTILLA_POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
+			// The port is fixed for the life of a Pod, unlike the mounted ConfigMap: its probes must ask where it listens.
+			{Name: "FLOTILLA_PORT", Value: fmt.Sprint(s.Port)},
+		},
+		Resources: s.Resources,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: dataVolume, MountPath: dataDir},
+			{Name: configVolume, MountPath: configDir, ReadOnly: true},
+		},
+		StartupProbe:   probe("live.sh", 1, startupFailures),
+		ReadinessProbe: probe("ready.sh", 2, 3),
+		LivenessProbe:  probe("live.sh", 10, 6),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
+		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+	}
+	if s.Auth.Mode == flotillav1.RedisAuthPassword {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: authVolume, MountPath: authDir, ReadOnly: true})
+	}
+	return container
+}
+
+func probe(script string, periodSeconds, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", configDir + "/" + script}}},
+		PeriodSeconds:    periodSeconds,
+		FailureThreshold: failures,
+		TimeoutSeconds:   5,
+	}
+}
+
+func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Volume {
+	volumes := []corev1.Volume{{
+		Name: configVolume,
+		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: configName(redis.Name)},
+			DefaultMode:          ptr.To[int32](0o444),
+		}},
+	}}
+	if s.Auth.Mode == flotillav1.RedisAuthPassword {
+		ref := secretRef(redis, s)
+		volumes = append(volumes, corev1.Volume{
+			Name: authVolume,
+			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+				SecretName:  ref.Name,
+				DefaultMode: ptr.To[int32](0o440),
+				Items:       []corev1.KeyToPath{{Key: ref.Key, Path: flotillav1.RedisSecretKeyPassword}},
+			}},
+		})
+	}
+	if s.Storage.Type == flotillav1.RedisStorageEmptyDir {
+		volumes = append(volumes, corev1.Volume{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	}
+	return volumes
+}
+
+func renderAffinity(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.Affinity {
+	term := corev1.PodAffinityTerm{
+		TopologyKey:   corev1.LabelHostname,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
+	}
+	switch s.PodAntiAffinity {
+	case podAntiAffinityDisabled:
+		return nil
+	case flotillav1.RedisPodAntiAffinityRequired:
+		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
+		}}
+	default:
+		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100, PodAffinityTerm: term}},
+		}}
+	}
+}

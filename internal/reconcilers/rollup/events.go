@@ -1,0 +1,78 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// Actions and reasons of events that are not reasons of conditions as well.
+const (
+	actionRollUp      = "RollUp"
+	eventClusterReady = "ClusterReady"
+)
+
+// news is what is said about one or more clusters at once.
+type news struct {
+	eventType, reason, note string
+	names                   []string
+}
+
+// transitions compares two published lists. A cluster that was not listed before is news only when it is ready:
+// everything starts by not being so.
+func transitions(before, after []flotillav1.ClusterStatus) []news {
+	previous := map[string]flotillav1.ClusterStatus{}
+	for _, entry := range before {
+		previous[entry.Name] = entry
+	}
+	var all []news
+	for _, entry := range after {
+		known, found := previous[entry.Name]
+		same := found && known.Ready == entry.Ready && (known.Reason == entry.Reason || entry.Ready == metav1.ConditionTrue)
+		quiet := entry.Reason == flotillav1.ReasonPending || entry.Reason == flotillav1.ReasonRemoving
+		if same || quiet || !found && entry.Ready == metav1.ConditionUnknown && entry.Reason == flotillav1.ReasonClusterNotReady {
+			continue
+		}
+		item := news{eventType: corev1.EventTypeWarning, reason: entry.Reason, note: entry.Message}
+		if entry.Ready == metav1.ConditionTrue {
+			item = news{eventType: corev1.EventTypeNormal, reason: eventClusterReady, note: "Ready"}
+		}
+		i := slices.IndexFunc(all, func(n news) bool { return n.reason == item.reason && n.note == item.note })
+		if i < 0 {
+			i = len(all)
+			all = append(all, item)
+		}
+		all[i].names = append(all[i].names, entry.Name)
+	}
+	return all
+}
+
+// sayTransitions records what a status write has changed, the clusters' names first.
+func (r *Reconciler) sayTransitions(before, after fleet.Object) {
+	// The reference has no resourceVersion, so that a series folds.
+	regarding := &corev1.ObjectReference{
+		APIVersion: flotillav1.GroupVersion.String(),
+		Kind:       r.Kind.Name,
+		Namespace:  after.GetNamespace(),
+		Name:       after.GetName(),
+		UID:        after.GetUID(),
+	}
+	for _, item := range transitions(r.Kind.entries(before), r.Kind.entries(after)) {
+		r.Events.Eventf(regarding, nil, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)
+	}
+	// These are about the hub object itself; no cluster stands for them.
+	own := []string{flotillav1.ReasonPlacementInvalid, flotillav1.ReasonNoClusterSelected, flotillav1.ReasonNoPlacement}
+	ready := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionReady)
+	was := apimeta.FindStatusCondition(*before.GetConditions(), flotillav1.ConditionReady)
+	if ready != nil && slices.Contains(own, ready.Reason) && (was == nil || was.Reason != ready.Reason) {
+		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, ready.Reason, actionRollUp, "%s", ready.Message)
+	}
+}

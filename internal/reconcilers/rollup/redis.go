@@ -1,0 +1,69 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+var redisKind = Kind{
+	Kind: fleet.Redis,
+	copyOf: func(object fleet.Object) *fleet.Copy {
+		return copyOf(object, object.(*flotillav1.Redis).Status.ObservedGeneration)
+	},
+	entries: func(object fleet.Object) []flotillav1.ClusterStatus {
+		var entries []flotillav1.ClusterStatus
+		for _, entry := range object.(*flotillav1.Redis).Status.Clusters {
+			entries = append(entries, entry.ClusterStatus)
+		}
+		return entries
+	},
+	fill: func(hubObject fleet.Object, rows []row) { fillRedis(hubObject.(*flotillav1.Redis), rows) },
+}
+
+// fillRedis adds up the Redises that can be seen. What is asked for is added up over all that are chosen.
+func fillRedis(hubObject *flotillav1.Redis, rows []row) {
+	status := &hubObject.Status
+	previous := map[string]flotillav1.RedisClusterStatus{}
+	for _, entry := range status.Clusters {
+		previous[entry.Name] = entry
+	}
+	status.ObservedGeneration = hubObject.Generation
+	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas, status.DesiredReplicas = 0, 0, 0, 0
+	status.Selector, status.Primary, status.Members, status.Clusters = "", "", nil, nil
+	for _, row := range rows {
+		entry := flotillav1.RedisClusterStatus{}
+		switch {
+		case row.object != nil:
+			seen := row.object.(*flotillav1.Redis).Status
+			entry.Replicas, entry.ReadyReplicas = fleet.Count(seen.Replicas), fleet.Count(seen.ReadyReplicas)
+			if row.updated() {
+				entry.UpdatedReplicas = fleet.Count(seen.UpdatedReplicas)
+			}
+		case !row.Visible():
+			entry = previous[row.Name]
+		}
+		entry.ClusterStatus = row.entry.ClusterStatus
+		if row.entry.Visible {
+			status.Replicas = fleet.Sum(status.Replicas, entry.Replicas)
+			status.ReadyReplicas = fleet.Sum(status.ReadyReplicas, entry.ReadyReplicas)
+			status.UpdatedReplicas = fleet.Sum(status.UpdatedReplicas, entry.UpdatedReplicas)
+		}
+		if row.Fate == fleet.FateApply && row.WantError == nil {
+			status.DesiredReplicas = fleet.Sum(status.DesiredReplicas, replicasOf(row.Want))
+		}
+		if row.listed {
+			status.Clusters = append(status.Clusters, entry)
+		}
+	}
+}
+
+// replicasOf is how many replicas a spec asks for; left to the member, its schema's default is what it gets.
+func replicasOf(want fleet.Effective) int32 {
+	if replicas, ok := want.Spec["replicas"].(int64); ok {
+		return int32(replicas)
+	}
+	return 1
+}

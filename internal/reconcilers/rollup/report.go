@@ -1,0 +1,91 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// Kind adds to a kind how its numbers are rolled up.
+type Kind struct {
+	fleet.Kind
+	// copyOf reads a member's copy.
+	copyOf func(fleet.Object) *fleet.Copy
+	// entries returns the published list without its numbers.
+	entries func(fleet.Object) []flotillav1.ClusterStatus
+	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
+	fill func(hubObject fleet.Object, rows []row)
+}
+
+// Kinds are the kinds that are rolled up.
+func Kinds() []Kind { return []Kind{redisKind, nodePoolKind} }
+
+// row is one cluster with the entry that was made from it.
+type row struct {
+	cluster
+	entry fleet.Entry
+	// listed says that the entry is among those that the hub object lists.
+	listed bool
+}
+
+// updated reports whether the copy's own counts of what is updated are about the current generation.
+func (r row) updated() bool {
+	return r.Copy != nil && r.entry.Applied && r.Copy.ObservedGeneration >= r.Copy.Generation
+}
+
+// report fills in the whole status but placedIn.
+func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) {
+	generation := hubObject.GetGeneration()
+	entries := make([]fleet.Entry, 0, len(observed.clusters))
+	for _, seen := range observed.clusters {
+		entries = append(entries, fleet.EntryOf(seen.Observation, generation, now))
+	}
+	listed, omitted := fleet.Listed(entries)
+	rows := make([]row, 0, len(entries))
+	for i, entry := range entries {
+		rows = append(rows, row{cluster: observed.clusters[i], entry: entry, listed: listed[entry.Name]})
+	}
+	status := hubObject.GetFleetStatus()
+	status.ClusterCounts = fleet.CountEntries(entries)
+	status.ClustersOmitted = omitted
+	kind.fill(hubObject, rows)
+
+	for _, condition := range fleet.Conditions(fleet.Facts{
+		Generation:   generation,
+		HasPlacement: hubObject.GetPlacement() != nil,
+		Deleting:     hubObject.GetDeletionTimestamp() != nil,
+		Invalid:      observed.invalid,
+		Entries:      entries,
+	}) {
+		condition.LastTransitionTime = *fleet.Moment(now)
+		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
+	}
+}
+
+// transition reports whether a change of status is one that nobody should wait for: a condition, the state of a
+// cluster, or how many are well. Mere numbers and messages can wait a moment.
+func transition(kind Kind, before, after fleet.Object) bool {
+	sameCondition := func(a, b metav1.Condition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+	}
+	sameEntry := func(a, b flotillav1.ClusterStatus) bool {
+		return a.Name == b.Name && a.Ready == b.Ready && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+	}
+	counts := func(object fleet.Object) flotillav1.ClusterCounts {
+		if counted := object.GetFleetStatus().ClusterCounts; counted != nil {
+			return *counted
+		}
+		return flotillav1.ClusterCounts{Desired: -1}
+	}
+	return counts(before) != counts(after) ||
+		!slices.EqualFunc(*before.GetConditions(), *after.GetConditions(), sameCondition) ||
+		!slices.EqualFunc(kind.entries(before), kind.entries(after), sameEntry)
+}

@@ -1,0 +1,192 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// Setup adds a roll-up controller for each kind, and that of the summaries, to the manager.
+func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table, hubID string, clk clock.PassiveClock, workers int) error {
+	if hubID == "" {
+		return errors.New("setting up roll-up: the hub id is empty")
+	}
+	hub := mgr.GetLocalManager()
+	for _, kind := range Kinds() {
+		reconciler := &Reconciler{
+			Kind:    kind,
+			Hub:     hub.GetClient(),
+			Members: members,
+			Table:   table,
+			Events:  hub.GetEventRecorder("flotilla-rollup"),
+			Clock:   clk,
+			HubID:   hubID,
+			Pace:    NewPace(objectPace, clk),
+		}
+		if err := reconciler.setup(mgr, workers); err != nil {
+			return fmt.Errorf("setting up roll-up of %s: %w", kind.Name, err)
+		}
+	}
+	summary := &Summary{Hub: hub.GetClient(), Members: members, Pace: NewPace(summaryPace, clk)}
+	if err := summary.setup(mgr, workers); err != nil {
+		return fmt.Errorf("setting up the summaries of members: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
+	controller, err := clusters.NewController("rollup-"+strings.ToLower(r.Kind.Name), mgr, r.Members, workers, r)
+	if err != nil {
+		return err
+	}
+	hubCache := mgr.GetLocalManager().GetCache()
+	for _, hubSource := range []source.TypedSource[clusters.Request]{
+		// Our own writes come back too. Such a pass writes nothing, and makes up for one that saw an old cache.
+		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(), handler.TypedEnqueueRequestsFromMapFunc(toHub), changed),
+		// A registration that is gone leaves the hub when its MemberCluster does.
+		source.TypedKind[client.Object, clusters.Request](hubCache, &flotillav1.MemberCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, member client.Object) []clusters.Request {
+				return r.requestsFor(ctx, multicluster.ClusterName(member.GetName()))
+			}), predicate.TypedFuncs[client.Object]{
+				CreateFunc: func(event.TypedCreateEvent[client.Object]) bool { return false },
+				UpdateFunc: func(event.TypedUpdateEvent[client.Object]) bool { return false },
+			}),
+		clusters.OnChange(r.Members, r.requestsFor),
+		source.TypedFunc[clusters.Request](r.watchTable),
+	} {
+		if err := controller.Watch(hubSource); err != nil {
+			return fmt.Errorf("watching the hub: %w", err)
+		}
+	}
+	if err := controller.MultiClusterWatch(clusters.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, nil)); err != nil {
+		return fmt.Errorf("watching members: %w", err)
+	}
+	return nil
+}
+
+// changed drops re-lists of unchanged objects.
+var changed = predicate.TypedFuncs[client.Object]{UpdateFunc: func(e event.TypedUpdateEvent[client.Object]) bool {
+	return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion()
+}}
+
+// toHub maps an object of the hub to the request for it.
+func toHub(_ context.Context, object client.Object) []clusters.Request {
+	return []clusters.Request{{Request: ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}}}
+}
+
+// requestsFor returns the hub objects that a change of a member is about.
+func (r *Reconciler) requestsFor(ctx context.Context, name multicluster.ClusterName) []clusters.Request {
+	list := r.Kind.NewList()
+	if err := r.Hub.List(ctx, list); err != nil {
+		logf.FromContext(ctx).Error(err, "Listing hub objects after a change of a cluster", "cluster", string(name))
+		return nil
+	}
+	var requests []clusters.Request
+	for _, hubObject := range r.Kind.Items(list) {
+		if hubObject.GetPlacement() != nil || len(hubObject.GetFleetStatus().PlacedIn) > 0 {
+			requests = append(requests, toHub(ctx, hubObject)...)
+		}
+	}
+	return requests
+}
+
+// watchTable queues a hub object when placement's outcome for it changes.
+func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
+	r.Table.Subscribe(func(key fleet.ObjectKey, _ fleet.Outcome) {
+		if key.Kind == r.Kind.Name && ctx.Err() == nil {
+			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
+		}
+	})
+	return nil
+}
+
+// requestsOfCopy maps one of our copies to its hub object.
+func (r *Reconciler) requestsOfCopy(ctx context.Context, _ multicluster.ClusterName, _ ctrlcluster.Cluster, object client.Object) []clusters.Request {
+	if !fleet.IsOurs(object, r.HubID) {
+		return nil
+	}
+	return toHub(ctx, object)
+}
+
+func (s *Summary) setup(mgr mcmanager.Manager, workers int) error {
+	controller, err := clusters.NewController("rollup-membercluster", mgr, s.Members, workers, s)
+	if err != nil {
+		return err
+	}
+	hubCache := mgr.GetLocalManager().GetCache()
+	for _, hubSource := range []source.TypedSource[clusters.Request]{
+		source.TypedKind[client.Object, clusters.Request](hubCache, &flotillav1.MemberCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(toHub), predicate.TypedFuncs[client.Object]{UpdateFunc: summaryChanged}),
+		clusters.OnChange(s.Members, func(_ context.Context, name multicluster.ClusterName) []clusters.Request { return toSummary(name) }),
+	} {
+		if err := controller.Watch(hubSource); err != nil {
+			return fmt.Errorf("watching the hub: %w", err)
+		}
+	}
+	for object, keep := range map[client.Object]func(before, after client.Object) bool{
+		&flotillav1.Redis{}:    readyChanged,
+		&flotillav1.NodePool{}: readyChanged,
+		&corev1.Node{}:         nodeChanged,
+	} {
+		if err := controller.MultiClusterWatch(clusters.Watch(object, toMember, keep)); err != nil {
+			return fmt.Errorf("watching %T in members: %w", object, err)
+		}
+	}
+	return nil
+}
+
+func toMember(_ context.Context, name multicluster.ClusterName, _ ctrlcluster.Cluster, _ client.Object) []clusters.Request {
+	return toSummary(name)
+}
+
+func toSummary(name multicluster.ClusterName) []clusters.Request {
+	return []clusters.Request{{Request: ctrl.Request{NamespacedName: client.ObjectKey{Name: string(name)}}}}
+}
+
+// summaryChanged keeps changes of what the summaries write, by whomever.
+func summaryChanged(e event.TypedUpdateEvent[client.Object]) bool {
+	before, ok := e.ObjectOld.(*flotillav1.MemberCluster)
+	after, okAfter := e.ObjectNew.(*flotillav1.MemberCluster)
+	return ok && okAfter && (!equality.Semantic.DeepEqual(before.Status.Summary, after.Status.Summary) ||
+		!equality.Semantic.DeepEqual(before.Status.Attention, after.Status.Attention))
+}
+
+// readyChanged keeps what changes a count or a line of attention.
+func readyChanged(before, after client.Object) bool {
+	old, ok := before.(fleet.Object)
+	object, okAfter := after.(fleet.Object)
+	return ok && okAfter && !equality.Semantic.DeepEqual(
+		apimeta.FindStatusCondition(*old.GetConditions(), flotillav1.ConditionReady),
+		apimeta.FindStatusCondition(*object.GetConditions(), flotillav1.ConditionReady))
+}
+
+// nodeChanged drops heartbeats.
+func nodeChanged(before, after client.Object) bool {
+	old, ok := before.(*corev1.Node)
+	node, okAfter := after.(*corev1.Node)
+	return ok && okAfter && nodeReady(old) != nodeReady(node)
+}

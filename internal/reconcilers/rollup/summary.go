@@ -1,0 +1,173 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// The limits of the hub's schema for what a member's objects are called.
+const (
+	maxAttention = 20
+	maxNamespace = 63
+	maxName      = 253
+)
+
+// Summary counts the objects of each member into its MemberCluster, the member's own ones included. It writes nothing
+// but summary and attention.
+type Summary struct {
+	// Hub reads from the hub's cache.
+	Hub     client.Client
+	Members clusters.Directory
+	// Pace holds writes back; it is made by NewPace(summaryPace, ...).
+	Pace *Pace
+}
+
+// Reconcile counts one member; the request names its MemberCluster. While the member cannot be seen, what was counted
+// last stays.
+func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
+	snapshot, registered := s.Members.Snapshot(clusterName(req.Name))
+	if !registered {
+		s.Pace.Forget(req.Name)
+		return ctrl.Result{}, nil
+	}
+	if !snapshot.Visible() {
+		return ctrl.Result{}, nil
+	}
+	memberCluster := &flotillav1.MemberCluster{}
+	if err := s.Hub.Get(ctx, client.ObjectKey{Name: req.Name}, memberCluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			// The watch tells when it has been published.
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("reading MemberCluster %q: %w", req.Name, err)
+	}
+	count, err := s.observe(ctx, snapshot)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("counting the objects of cluster %q: %w", req.Name, err)
+	}
+	before := memberCluster.DeepCopy()
+	memberCluster.Status.Summary, memberCluster.Status.Attention = count.report()
+	if equality.Semantic.DeepEqual(before.Status, memberCluster.Status) {
+		return ctrl.Result{}, nil
+	}
+	// Counts are not collected before the first write: they go at once, and then at the pace.
+	if wait := s.Pace.Wait(req.Name, true); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	s.Pace.Wrote(req.Name)
+	if err := s.Hub.Status().Patch(ctx, memberCluster, client.MergeFrom(before), FieldOwner); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("writing the summary of MemberCluster %q: %w", req.Name, err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// count is what a member's caches hold.
+type count struct {
+	redises, nodePools, nodes flotillav1.ObjectCounts
+	unwell                    []flotillav1.Attention
+}
+
+// observe counts. The lists share their objects with the cache, so nothing in them may be changed.
+func (s *Summary) observe(ctx context.Context, snapshot clusters.Snapshot) (count, error) {
+	member, err := s.Members.Member(snapshot.Name)
+	if err != nil {
+		return count{}, err
+	}
+	counted := count{}
+	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
+		if !snapshot.Serves(kind.Name) {
+			continue
+		}
+		list := kind.NewList()
+		if err := member.GetCache().List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return count{}, fmt.Errorf("listing %s: %w", kind.Name, err)
+		}
+		objects := &counted.redises
+		if kind.Name == fleet.NodePool.Name {
+			objects = &counted.nodePools
+		}
+		for _, object := range kind.Items(list) {
+			counted.add(objects, kind.Name, object)
+		}
+	}
+	nodes := &corev1.NodeList{}
+	if err := member.GetCache().List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return count{}, fmt.Errorf("listing Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		counted.nodes.Total++
+		if nodeReady(&nodes.Items[i]) {
+			counted.nodes.Ready++
+		}
+	}
+	return counted, nil
+}
+
+func (c *count) add(counts *flotillav1.ObjectCounts, kind string, object fleet.Object) {
+	counts.Total++
+	ready := apimeta.FindStatusCondition(*object.GetConditions(), flotillav1.ConditionReady)
+	if ready != nil && ready.Status == metav1.ConditionTrue {
+		counts.Ready++
+		return
+	}
+	if len(object.GetName()) > maxName || len(object.GetNamespace()) > maxNamespace {
+		return
+	}
+	item := flotillav1.Attention{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName(), Reason: flotillav1.ReasonPending}
+	if ready != nil {
+		item.Reason, item.Since = fleet.Reason(ready.Reason), fleet.When(ready.LastTransitionTime)
+	}
+	c.unwell = append(c.unwell, item)
+}
+
+// report puts those first that have been unwell for longest.
+func (c *count) report() (*flotillav1.MemberClusterSummary, []flotillav1.Attention) {
+	slices.SortFunc(c.unwell, func(a, b flotillav1.Attention) int {
+		return cmp.Or(compareSince(a.Since, b.Since), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	attention := c.unwell
+	if len(attention) > maxAttention {
+		attention = attention[:maxAttention]
+	}
+	ratio := func(counts flotillav1.ObjectCounts) string { return fmt.Sprintf("%d/%d", counts.Ready, counts.Total) }
+	return &flotillav1.MemberClusterSummary{
+		Redises: c.redises, NodePools: c.nodePools, Nodes: c.nodes,
+		RedisesReady: ratio(c.redises), NodePoolsReady: ratio(c.nodePools), NodesReady: ratio(c.nodes),
+	}, attention
+}
+
+// compareSince puts an unknown time last: such an object is new.
+func compareSince(a, b *metav1.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.Compare(b.Time)
+}
+
+func nodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
+}
