@@ -3,7 +3,8 @@
 
 package v1alpha1
 
-// Conditions of a NodePool in a member, besides Ready and Progressing.
+// Conditions of a NodePool in a member, besides Ready and Progressing. Ready is True when Applied, RuntimeClassReady and
+// NoConflicts are; nodes that are not ready make NodesHealthy False and leave Ready True, because the pool has done its job.
 const (
 	// ConditionApplied is True when every node carries what the spec says, conflicts aside.
 	ConditionApplied = "Applied"

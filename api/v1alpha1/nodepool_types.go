@@ -28,7 +28,7 @@ type NodePoolSpec struct {
 	// labels that every node of the pool carries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes|k8s)[.]io/') || k.startsWith('node-role.kubernetes.io/') || k.matches('^([-a-z0-9.]+[.])?node-restriction[.]kubernetes[.]io/'))",message="labels under kubernetes.io and k8s.io belong to the system, except node-role.kubernetes.io and node-restriction.kubernetes.io"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/'))",message="this label prefix belongs to another controller"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !(k in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane role labels cannot be set by a pool"
@@ -37,7 +37,7 @@ type NodePoolSpec struct {
 	// annotations that every node of the pool carries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|flotilla[.]dev)/'))",message="annotations under this prefix belong to the system or to another controller"
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 
@@ -145,7 +145,7 @@ type NodePoolTaint struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|flotilla[.]dev)/')",message="this taint prefix belongs to the system or to another controller"
 	Key string `json:"key"`
 	// value of the taint.
@@ -205,7 +205,8 @@ type NodePoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// status in one number: 200 all applied, 206 some members unreachable, 409 conflicts, 500 apply errors, 503 none reachable.
+	// status in one number: 200 all applied, 206 some members unreachable or, in a member, changes not applied yet,
+	// 409 conflicts, 500 apply errors, 503 none reachable.
 	// +optional
 	Status int32 `json:"status"`
 

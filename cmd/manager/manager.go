@@ -5,14 +5,17 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -66,7 +69,11 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)
 	}
-	mgr, err := mcmanager.New(hubConfig, pool, managerOptions(cfg, hubConfig, scheme))
+	options, err := managerOptions(cfg, hubConfig, scheme)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := mcmanager.New(hubConfig, pool, options)
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
@@ -119,16 +126,8 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 	return nil
 }
 
-func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme) mcmanager.Options {
-	// The Lease must be renewed however busy the hub's client is.
-	leaderConfig := rest.CopyConfig(hubConfig)
-	leaderConfig.RateLimiter = nil
-	metrics := metricsserver.Options{BindAddress: cfg.Metrics.BindAddress}
-	if cfg.Metrics.BindAddress != "0" {
-		metrics.SecureServing = true
-		metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
-	}
-	return mcmanager.Options{
+func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme) (mcmanager.Options, error) {
+	options := mcmanager.Options{
 		Scheme: scheme,
 		Cache: cache.Options{
 			DefaultTransform:            cache.TransformStripManagedFields(),
@@ -138,17 +137,39 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 			// Secrets are read through the pool's own label-selected informers only.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.Namespace{}}},
 		},
-		Metrics:                       metrics,
-		HealthProbeBindAddress:        cfg.Health.BindAddress,
-		LeaderElection:                cfg.LeaderElection.Enabled,
-		LeaderElectionID:              "flotilla-manager",
-		LeaderElectionNamespace:       cfg.LeaderElection.Namespace,
-		LeaderElectionConfig:          leaderConfig,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 ptr(leaseDuration),
-		RenewDeadline:                 ptr(renewDeadline),
-		RetryPeriod:                   ptr(retryPeriod),
+		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
+		HealthProbeBindAddress: cfg.Health.BindAddress,
 	}
+	if cfg.Metrics.BindAddress != "0" {
+		options.Metrics.SecureServing = true
+		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if cfg.LeaderElection.Enabled {
+		lock, err := leaderLock(hubConfig, cfg.LeaderElection.Namespace)
+		if err != nil {
+			return options, fmt.Errorf("preparing leader election: %w", err)
+		}
+		options.LeaderElection = true
+		options.LeaderElectionResourceLockInterface = lock
+		options.LeaderElectionReleaseOnCancel = true
+		options.LeaseDuration = new(leaseDuration)
+		options.RenewDeadline = new(renewDeadline)
+		options.RetryPeriod = new(retryPeriod)
+	}
+	return options, nil
+}
+
+// leaderLock is a Lease without events: a restart changes nothing that is worth one.
+func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interface, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	// The Lease must be renewed however busy the client of the hub is.
+	config := rest.CopyConfig(hubConfig)
+	config.RateLimiter = nil
+	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, renewDeadline)
 }
 
 func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
@@ -172,5 +193,3 @@ func sources(configured []SourceConfig) []clusters.Source {
 	}
 	return out
 }
-
-func ptr[T any](value T) *T { return &value }

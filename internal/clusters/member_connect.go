@@ -125,7 +125,9 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 		}
 	}()
 	// The first answer is waited for without a slot, so that members that never answer take none from those that do.
-	if err := api.ready(ctx); err != nil {
+	readyCtx, cancel := context.WithTimeout(ctx, p.cfg.Health.Timeout)
+	defer cancel()
+	if err := api.ready(readyCtx); err != nil {
 		return nil, found, fmt.Errorf("asking whether %q is ready: %w", name, err)
 	}
 	release, err := p.slot(ctx)

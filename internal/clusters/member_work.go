@@ -91,7 +91,7 @@ func (m *member) onAttemptFailed(err error, found *findings) {
 	if errors.Is(err, errSyncTimeout) {
 		m.noWatchList = true
 		m.update(func(p *publication) {
-			p.take(found)
+			m.take(p, found)
 			v := verdict{status: "False", reason: flotillav1.ReasonSyncTimeout, message: "The caches did not fill in time"}
 			p.verdicts[flotillav1.ConditionCachesSynced] = v
 			m.enter(p, StateUnreachable, v.reason, v.message)
@@ -137,13 +137,13 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.engaged = s.cluster
 	m.mu.Unlock()
 	m.update(func(p *publication) {
-		p.take(found)
+		m.take(p, found)
 		p.snapshot.Incarnation = s.incarnation
 		p.snapshot.Paused = m.current.paused || !s.claimed
 		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")
 	})
 	m.log.Info("Engaging member", "incarnation", s.incarnation, "version", found.version)
-	m.normal("ClusterEngaged", "Engage", fmt.Sprintf("Engaged cluster %q, Kubernetes %s", m.name, found.version))
+	m.normal(eventEngaged, "Engage", fmt.Sprintf("Engaged cluster %q, Kubernetes %s", m.name, found.version))
 	m.spawn(func() func() {
 		err := m.pool.aware.Engage(s.engaged, m.name, s.cluster)
 		return func() {
@@ -211,7 +211,7 @@ func (m *member) onRecovered(s *session, wasAway State) {
 	m.renewAt = m.pool.cfg.Clock.Now()
 	m.update(func(p *publication) {
 		p.verdicts[flotillav1.ConditionReachable] = good(flotillav1.ReasonProbeSucceeded, "The API server answers")
-		if wasAway == StateAuthFailed && m.rotation == nil {
+		if wasAway == StateAuthFailed && m.rotation == nil && m.rejected == nil {
 			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.current.accepted()
 		}
 		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")
@@ -292,7 +292,7 @@ func (m *member) onUnpaused(s *session, found *findings, err error) {
 		s.claimed = true
 		m.renewAt = now.Add(m.pool.cfg.ClaimRenewal)
 		m.update(func(p *publication) {
-			p.take(found)
+			m.take(p, found)
 			p.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")
 			p.snapshot.Paused = m.current.paused
 		})

@@ -14,9 +14,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -39,6 +41,8 @@ type engagements struct {
 	counts map[multicluster.ClusterName]int
 	ctxs   map[multicluster.ClusterName]context.Context
 	last   map[multicluster.ClusterName]cluster.Cluster
+	// panics is the name of a member whose first engagement panics.
+	panics multicluster.ClusterName
 }
 
 func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName, c cluster.Cluster) error {
@@ -46,6 +50,9 @@ func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName,
 	defer e.mu.Unlock()
 	e.counts[name]++
 	e.ctxs[name], e.last[name] = ctx, c
+	if e.panics == name && e.counts[name] == 1 {
+		panic("engaging " + name)
+	}
 	return nil
 }
 
@@ -411,5 +418,61 @@ func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
 	s, _ = f.pool.Snapshot("restarts")
 	ready := apimeta.FindStatusCondition(before.Status.Conditions, flotillav1.ConditionReady)
 	f.Expect(s.Since.Unix()).To(Equal(ready.LastTransitionTime.Unix()))
+	f.unregister(secret)
+}
+
+func TestPool_is_not_held_up_by_a_dead_member(t *testing.T) {
+	dead := newLine(t, hostOf(t, memberOne.Config.Host))
+	dead.hush()
+	f := startPool(t, hubCluster.Namespace(t), func(c *Config) { c.Slots = 1 })
+	deadSecret := f.register("dead", dead.through(t, memberOne.Kubeconfig()))
+	f.Eventually(f.state("dead")).Should(Equal(StateConnecting))
+	secret := f.register("alive", memberOne.Kubeconfig())
+	f.Eventually(f.condition("alive", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.unregister(secret)
+
+	f.Eventually(f.condition("dead", flotillav1.ConditionReachable), time.Minute).Should(Equal("False Timeout"))
+	s, _ := f.pool.Snapshot("dead")
+	f.Expect(s.Accepted).To(BeTrue(), "nothing speaks against it")
+	_, err := f.pool.Member("dead")
+	f.Expect(err).To(BeAssignableToTypeOf(&NotReadyError{}))
+	dead.speak()
+	dead.cut()
+	f.Eventually(f.condition("dead", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.unregister(deadSecret)
+}
+
+func TestPool_joins_once_it_is_allowed_to(t *testing.T) {
+	ctx := context.Background()
+	config := memberOne.User(t, "newcomer")
+	raw := kubeconfigFor(t, config.Host, config.CAData, func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+		u.Token, u.ClientCertificateData, u.ClientKeyData = "", config.CertData, config.KeyData
+	})
+	f := startPool(t, hubCluster.Namespace(t))
+	secret := f.register("allowed-later", raw)
+	f.Eventually(f.condition("allowed-later", flotillav1.ConditionAPIsServed)).Should(Equal("False Forbidden"))
+	f.Expect(f.state("allowed-later")()).To(Equal(StateIncompatible))
+	f.Expect(f.condition("allowed-later", flotillav1.ConditionReachable)()).To(Equal("True ProbeSucceeded"))
+
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "newcomer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "newcomer"}},
+	}
+	f.Expect(memberOne.Client.Create(ctx, binding)).To(Succeed())
+	f.Eventually(f.condition("allowed-later", flotillav1.ConditionReady), 10*time.Second).Should(Equal("True Connected"))
+	f.unregister(secret)
+	f.Expect(memberOne.Client.Delete(ctx, binding)).To(Succeed())
+}
+
+func TestPool_recovers_a_member_that_panicked(t *testing.T) {
+	f := startPool(t, hubCluster.Namespace(t))
+	f.engaged.mu.Lock()
+	f.engaged.panics = "panics"
+	f.engaged.mu.Unlock()
+	secret := f.register("panics", memberOne.Kubeconfig())
+	f.Eventually(f.state("panics")).Should(Equal(StateUnreachable))
+	f.Eventually(f.condition("panics", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Expect(f.engaged.count("panics")).To(Equal(2))
 	f.unregister(secret)
 }

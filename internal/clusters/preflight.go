@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +36,9 @@ var minVersion = version.MustParseGeneric("1.30.0")
 
 // maxAnswerBytes limits the answers that are read outside of client-go.
 const maxAnswerBytes = 1 << 20
+
+// preflightTimeout is for all of it together; each call has its own deadline as well.
+const preflightTimeout = time.Minute
 
 // memberAPI talks to a member without a cache.
 type memberAPI struct {
@@ -142,6 +146,8 @@ type findings struct {
 // preflight finds out whether a member that answers can be engaged. It returns what it found also when it refuses; an
 // error that is no *refusal means that the member did not answer as it should.
 func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) (*findings, error) {
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
+	defer cancel()
 	found := &findings{verdicts: map[string]verdict{
 		flotillav1.ConditionReachable: good(flotillav1.ReasonProbeSucceeded, "The API server answers"),
 	}}
@@ -158,7 +164,6 @@ func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) 
 	if refused := p.checkIdentity(uid, in); refused != nil {
 		return found, refused
 	}
-	found.uid = uid
 	if found.version, err = api.version(ctx); err != nil {
 		return found, fmt.Errorf("reading the version: %w", err)
 	}
@@ -175,6 +180,8 @@ func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) 
 	if err := checkNotHub(ctx, api, resources); err != nil {
 		return found, err
 	}
+	// From here on the registration stands for this cluster, whatever else is missing.
+	found.uid = uid
 	found.verdicts[flotillav1.ConditionCredentialsAccepted] = in.accepted()
 	if err := p.checkRights(ctx, api, in.registration.paused); err != nil {
 		return found, err

@@ -40,6 +40,9 @@ type publication struct {
 	gone bool
 }
 
+// eventEngaged is told when a member becomes ready that was not known to be.
+const eventEngaged = "ClusterEngaged"
+
 // hubEvent is something that happened to a member.
 type hubEvent struct{ eventType, reason, action, note string }
 
@@ -105,10 +108,16 @@ func (w *publisher) publish(ctx context.Context, name multicluster.ClusterName) 
 	if err != nil {
 		return err
 	}
+	wasReady := apimeta.IsStatusConditionTrue(object.Status.Conditions, flotillav1.ConditionReady)
 	if err := w.publishStatus(ctx, object, wanted); err != nil {
 		return err
 	}
-	w.tell(object, m.takeEvents())
+	events := m.takeEvents()
+	if wasReady {
+		// A restart engages every member again, which is no news to anyone.
+		events = slices.DeleteFunc(events, func(e hubEvent) bool { return e.reason == eventEngaged })
+	}
+	w.tell(object, events)
 	return nil
 }
 
@@ -299,7 +308,9 @@ func readRecorded(object *flotillav1.MemberCluster) recordedState {
 	if object == nil {
 		return recordedState{}
 	}
-	r := recordedState{uid: types.UID(object.Status.UID), accepted: object.Status.UID != ""}
+	r := recordedState{uid: types.UID(object.Status.UID)}
+	claimed := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionClaimed)
+	r.accepted = r.uid != "" && (claimed == nil || claimed.Reason != flotillav1.ReasonClaimedByAnotherHub)
 	if ready := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionReady); ready != nil {
 		r.ready, r.since = ready.Status, ready.LastTransitionTime.Time
 	}

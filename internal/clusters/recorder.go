@@ -115,6 +115,10 @@ func (r *recorder) Record(clusterName multicluster.ClusterName, regarding client
 			member.GetEventRecorder(eventController).Eventf(reference, related, event.Type, event.Reason, event.Action, "%s", cut(event.Note, noteLimit))
 		}
 	}
+	if related == nil {
+		// Events that agree in regarding and related fold into one and keep the first note: members would hide each other.
+		related = reference
+	}
 	onHub := r.hubReference(clusterName, reference, regarding.GetAnnotations())
 	r.hub.Eventf(onHub, related, event.Type, event.Reason, event.Action, "%s", hubNote(clusterName, event.Note))
 }

@@ -82,10 +82,7 @@ func (t *transport) watch(req *http.Request) (*http.Response, error) {
 			resp, err := l.RoundTrip(req)
 			t.observe(resp, err)
 			if req.Context().Err() != nil || !t.holds(resp, err, &forbidden) {
-				if err == nil {
-					resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t}
-				}
-				return resp, err
+				return t.deliver(resp, err)
 			}
 			if err == nil {
 				discard(resp.Body)
@@ -98,6 +95,20 @@ func (t *transport) watch(req *http.Request) (*http.Response, error) {
 			return nil, req.Context().Err()
 		}
 	}
+}
+
+// deliver hands a watch to its reflector. One that was opened while the breaker opened was missed there, and ends here.
+func (t *transport) deliver(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if _, away, _ := t.current(); away {
+		if body, ok := resp.Body.(*watchBody); ok {
+			body.end()
+		}
+	}
+	resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t}
+	return resp, nil
 }
 
 // holds says whether the outcome of a watch request is kept from its reflector until the next good probe. A 403 is held

@@ -118,8 +118,11 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 	if o.Fate == FateRemove {
 		e.Progressing = true
 		e.Reason, e.Message = flotillav1.ReasonRemoving, "The copy is being removed"
-		if o.Outcome.Reason != "" && o.Outcome.Generation == generation {
+		switch {
+		case o.Outcome.Reason != "" && o.Outcome.Generation == generation:
 			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
+		case !o.Member.Writable:
+			e.Message = "The copy is removed when the member is no longer paused"
 		}
 		return
 	}

@@ -116,13 +116,9 @@ func (f *fleet) stopManager(t *testing.T) {
 		return
 	}
 	_ = f.manager.Process.Signal(syscall.SIGTERM)
-	done := make(chan error, 1)
-	go func() { done <- f.manager.Wait() }()
-	select {
-	case <-done:
-	case <-time.After(40 * time.Second):
-		_ = f.manager.Process.Kill()
-		<-done
+	killer := time.AfterFunc(40*time.Second, func() { _ = f.manager.Process.Kill() })
+	_ = f.manager.Wait()
+	if !killer.Stop() {
 		t.Errorf("the manager did not stop within 40 s of SIGTERM")
 	}
 	f.manager = nil

@@ -5,11 +5,11 @@ package fleet
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // namespace is where the suite's Redis lives, on the hub and in the members.
@@ -170,6 +169,18 @@ func (f *fleet) labelNode(t *testing.T, clusterName, name, key, value string) {
 	}
 }
 
+// cordon makes all nodes of a member unschedulable, or schedulable again.
+func (f *fleet) cordon(t *testing.T, clusterName string, unschedulable bool) {
+	t.Helper()
+	for _, node := range f.nodes(clusterName) {
+		patch := client.MergeFrom(node.DeepCopy())
+		node.Spec.Unschedulable = unschedulable
+		if err := f.members[clusterName].Patch(f.ctx, &node, patch); err != nil {
+			t.Fatalf("cordoning node %q of %q: %v", node.Name, clusterName, err)
+		}
+	}
+}
+
 // sumAllocatable adds up the CPU of the nodes in the pool, by reading the nodes themselves.
 func (f *fleet) sumAllocatable() string {
 	var sum resource.Quantity
@@ -195,11 +206,12 @@ func (f *fleet) eventReasons(c client.Client, kind, name string) []string {
 	return reasons
 }
 
-// fingerprint maps each object of ours in the members, and each MemberCluster, to its resourceVersion.
+// fingerprint maps each object of ours in the members to its resourceVersion, and each MemberCluster to its conditions:
+// its counts follow the member with a delay.
 func (f *fleet) fingerprint(names ...string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
-		out["mc/"+name] = f.memberCluster(name).ResourceVersion
+		out["mc/"+name] = fmt.Sprint(f.memberCluster(name).Status.Conditions)
 		lists := []client.ObjectList{&flotillav1.RedisList{}, &flotillav1.NodePoolList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}}
 		for _, list := range lists {
 			_ = f.members[name].List(f.ctx, list)
@@ -211,42 +223,6 @@ func (f *fleet) fingerprint(names ...string) map[string]string {
 		}
 	}
 	return out
-}
-
-// readyRecord follows the hub's Redis through a watch, for tests about what a watcher sees.
-type readyRecord struct {
-	mu     sync.Mutex
-	lowest int32
-}
-
-func (r *readyRecord) lowestReady() int32 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lowest
-}
-
-func (f *fleet) recordHubRedis(t *testing.T) *readyRecord {
-	t.Helper()
-	watching, err := client.NewWithWatch(f.configs["hub"], client.Options{Scheme: testenv.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := watching.Watch(f.ctx, &flotillav1.RedisList{}, client.InNamespace(namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(events.Stop)
-	record := &readyRecord{lowest: f.hubRedis().Status.ReadyReplicas}
-	go func() {
-		for event := range events.ResultChan() {
-			if redis, ok := event.Object.(*flotillav1.Redis); ok {
-				record.mu.Lock()
-				record.lowest = min(record.lowest, redis.Status.ReadyReplicas)
-				record.mu.Unlock()
-			}
-		}
-	}()
-	return record
 }
 
 // expectNoWrites counts what API servers accept for a while: only Leases, and what simulated kubelets report, may be written.

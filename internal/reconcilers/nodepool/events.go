@@ -33,8 +33,11 @@ func runtimeClassEvent(reason, note string) *clusters.Event {
 }
 
 func warning(reason, action, note string) clusters.Event {
-	return clusters.Event{Type: corev1.EventTypeWarning, Reason: reason, Action: action, Note: note}
+	return clusters.Event{Type: corev1.EventTypeWarning, Reason: reason, Action: action, Note: clean(note, maxNote)}
 }
+
+// maxNote is the limit of events.
+const maxNote = 1000
 
 // namesShown is how many names a message lists.
 const namesShown = 3

@@ -77,7 +77,7 @@ func wishesOf(spec *flotillav1.NodePoolSpec) []wish {
 
 // These mirror the rules of the CRD. They hold for what comes out of a record, which any kubelet can write.
 var (
-	qualifiedName     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	qualifiedName     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	systemPrefix      = regexp.MustCompile(`^([-a-z0-9.]+[.])?(kubernetes|k8s)[.]io/`)
 	restrictionPrefix = regexp.MustCompile(`^([-a-z0-9.]+[.])?node-restriction[.]kubernetes[.]io/`)
 	labelPrefixes     = regexp.MustCompile(`^([-a-z0-9.]+[.])?(karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/`)
@@ -86,11 +86,12 @@ var (
 	labelValue        = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`)
 )
 
-// Limits of the CRD on values.
+// Limits of the CRD on values and keys.
 const (
 	maxLabelValue      = 63
 	maxAnnotationValue = 1024
 	maxTaintKey        = 253
+	maxPrefix          = 253
 )
 
 // Labels and taints of control-plane nodes.
@@ -101,7 +102,7 @@ const (
 
 // mayOwn reports whether the spec of a pool could hold the key, so that nothing else is ever touched on its behalf.
 func mayOwn(poolName string, spec *flotillav1.NodePoolSpec, k key) bool {
-	if !qualifiedName.MatchString(k.name) {
+	if strings.IndexByte(k.name, '/') > maxPrefix || !qualifiedName.MatchString(k.name) {
 		return false
 	}
 	switch k.kind {

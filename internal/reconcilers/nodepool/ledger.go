@@ -4,6 +4,7 @@
 package nodepool
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type Ledger struct {
 	rewrites map[rewriteKey][]time.Time
 	failures map[nodeKey]string
 	passes   map[poolKey]pass
+	// waiting are the pools with nodes that wait for their turn to get NoExecute taints.
+	waiting map[poolKey]bool
 }
 
 type (
@@ -118,11 +121,33 @@ func (l *Ledger) begin(pool poolKey, next pass) time.Duration {
 	return 0
 }
 
+// setWaiting notes whether nodes of the pool wait for their turn.
+func (l *Ledger) setWaiting(pool poolKey, waiting bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !waiting {
+		delete(l.waiting, pool)
+		return
+	}
+	if l.waiting == nil {
+		l.waiting = map[poolKey]bool{}
+	}
+	l.waiting[pool] = true
+}
+
+// isWaiting reports whether nodes of the pool wait for their turn.
+func (l *Ledger) isWaiting(pool poolKey) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting[pool]
+}
+
 // forgetPool drops what is known about a pool that is gone.
 func (l *Ledger) forgetPool(pool poolKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.passes, pool)
+	delete(l.waiting, pool)
 }
 
 // forgetNode drops what is known about a node that is gone.
@@ -130,30 +155,15 @@ func (l *Ledger) forgetNode(node nodeKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.failures, node)
-	for at := range l.rewrites {
-		if at.nodeKey == node {
-			delete(l.rewrites, at)
-		}
-	}
+	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.nodeKey == node })
 }
 
 // forgetCluster drops what is known about a member that is offboarded.
 func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for node := range l.failures {
-		if node.cluster == name {
-			delete(l.failures, node)
-		}
-	}
-	for at := range l.rewrites {
-		if at.cluster == name {
-			delete(l.rewrites, at)
-		}
-	}
-	for pool := range l.passes {
-		if pool.cluster == name {
-			delete(l.passes, pool)
-		}
-	}
+	maps.DeleteFunc(l.failures, func(node nodeKey, _ string) bool { return node.cluster == name })
+	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.cluster == name })
+	maps.DeleteFunc(l.passes, func(pool poolKey, _ pass) bool { return pool.cluster == name })
+	maps.DeleteFunc(l.waiting, func(pool poolKey, _ bool) bool { return pool.cluster == name })
 }

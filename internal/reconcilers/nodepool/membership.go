@@ -38,7 +38,9 @@ type view struct {
 	name     string
 	pool     *flotillav1.NodePool
 	selector labels.Selector
-	wishes   []wish
+	// wishes are what the spec wants; refused are the keys in it that no spec should have.
+	wishes  []wish
+	refused []string
 	// owned is the authority to write and remove: status.ownedKeys.
 	owned sets.Set[string]
 	// held is set while nothing may be written on behalf of the pool.
@@ -67,20 +69,25 @@ func sortViews(views []*view) {
 }
 
 func viewOf(pool *flotillav1.NodePool) *view {
-	v := &view{
-		name:     pool.Name,
-		pool:     pool,
-		selector: selectorOf(pool),
-		wishes:   wishesOf(&pool.Spec),
-		owned:    sets.New(pool.Status.OwnedKeys...),
-		held:     isHeld(pool),
-		armed:    controllerutil.ContainsFinalizer(pool, flotillav1.FinalizerNodePool),
-		cleaning: isCleaning(pool),
-	}
-	for _, w := range v.wishes {
-		v.armed = v.armed && (v.owned.Has(w.key.String()) || !mayOwn(v.name, &pool.Spec, w.key))
+	v := matcherOf(pool)
+	v.owned = sets.New(pool.Status.OwnedKeys...)
+	v.held = isHeld(pool)
+	v.armed = controllerutil.ContainsFinalizer(pool, flotillav1.FinalizerNodePool)
+	v.cleaning = isCleaning(pool)
+	for _, w := range wishesOf(&pool.Spec) {
+		if !mayOwn(v.name, &pool.Spec, w.key) || !mayHold(w.key, w.value) {
+			v.refused = append(v.refused, w.key.String())
+			continue
+		}
+		v.wishes = append(v.wishes, w)
+		v.armed = v.armed && v.owned.Has(w.key.String())
 	}
 	return v
+}
+
+// matcherOf returns a view that can only tell which nodes match, at little cost.
+func matcherOf(pool *flotillav1.NodePool) *view {
+	return &view{name: pool.Name, pool: pool, selector: selectorOf(pool)}
 }
 
 // isHeld reports whether the pool may change nothing.

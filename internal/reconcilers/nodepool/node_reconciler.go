@@ -97,7 +97,7 @@ func (r *NodeReconciler) absent(clusterName multicluster.ClusterName) reconcile.
 // apply plans and patches; after a conflict it starts again from a live read.
 func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at nodeKey, node *corev1.Node, views []*view) (plan, error) {
 	var done plan
-	turns := r.turns(ctx, member)
+	turns := r.turns(ctx, member, at.cluster)
 	err := retry.OnError(patchBackoff, apierrors.IsConflict, func() error {
 		now := r.Clock.Now()
 		var turnErr error
@@ -133,7 +133,7 @@ func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at n
 }
 
 // turns returns a function that tells, once per pass and pool, which nodes may get NoExecute taints.
-func (r *NodeReconciler) turns(ctx context.Context, member cluster.Cluster) func(*view) (rollout, error) {
+func (r *NodeReconciler) turns(ctx context.Context, member cluster.Cluster, clusterName multicluster.ClusterName) func(*view) (rollout, error) {
 	known := map[*view]rollout{}
 	return func(v *view) (rollout, error) {
 		if found, ok := known[v]; ok {
@@ -144,6 +144,7 @@ func (r *NodeReconciler) turns(ctx context.Context, member cluster.Cluster) func
 			return rollout{}, fmt.Errorf("listing nodes: %w", err)
 		}
 		known[v] = rolloutOf(v, nodes.Items, r.Clock.Now())
+		r.Ledger.setWaiting(poolKey{clusterName, v.name}, known[v].pending > 0)
 		return known[v], nil
 	}
 }

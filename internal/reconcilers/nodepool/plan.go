@@ -160,10 +160,9 @@ func (p *planner) hold(v *view, e entry) {
 
 // want adds the wishes of an active pool. Taints for joining nodes are not put on again.
 func (p *planner) want(v *view, joinedBefore bool) {
+	p.outcome(v).refused = v.refused
 	for _, w := range v.wishes {
 		switch {
-		case !mayOwn(v.name, &v.pool.Spec, w.key) || !mayHold(w.key, w.value):
-			p.outcome(v).refused = append(p.outcome(v).refused, w.key.String())
 		case w.once && joinedBefore:
 			if _, ok := p.resting[w.key]; !ok {
 				p.resting[w.key] = v

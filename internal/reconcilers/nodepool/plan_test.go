@@ -20,10 +20,9 @@ func TestPlan_one_pool(t *testing.T) {
 	override := func(w *world) { w.pools["a"].Spec.ConflictPolicy = flotillav1.NodeConflictPolicyOverride }
 	tests := map[string]struct {
 		// Each step changes the world; the plan is settled after each.
-		steps     []func(w *world, k key)
-		want      string
-		recorded  bool
-		conflicts int
+		steps    []func(w *world, k key)
+		want     string
+		recorded bool
 	}{
 		"an absent key is added": {steps: []func(*world, key){}, want: "x", recorded: true},
 		"a changed value follows the spec": {
@@ -338,6 +337,13 @@ func TestPlan_record_is_no_authority(t *testing.T) {
 		w.deletePool("a")
 		w.settle()
 		w.want(labelKey, "<none>")
+	})
+	t.Run("what another pool never had is no leave to override", func(t *testing.T) {
+		w := newWorld(t, newPool("a", nil), newPool("b", wants(labelKey, "x")))
+		w.put(labelKey, "theirs")
+		hostile(w, `"labels":{"example.com/team":{"v":"theirs"}}`)
+		w.settle()
+		w.want(labelKey, "theirs")
 	})
 	t.Run("what cannot be read is no record", func(t *testing.T) {
 		w := newWorld(t, newPool("a", wants(labelKey, "x")))

@@ -104,6 +104,10 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 		}
 	}
 	class := r.ensureRuntimeClass(ctx, member, pool)
+	if apierrors.IsConflict(class.err) {
+		// A lost race is no news.
+		return reconcile.Result{}, class.err
+	}
 	after := pool.DeepCopy()
 	report(after, found, class, r.Clock.Now())
 	if err := writeStatus(ctx, member, pool, after); err != nil {

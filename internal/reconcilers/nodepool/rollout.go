@@ -21,6 +21,8 @@ type rollout struct {
 	halted bool
 	// turns are the names of the nodes whose turn it is.
 	turns sets.Set[string]
+	// pending is how many nodes lack a taint, those in turns included.
+	pending int
 }
 
 // evicts reports whether the pool puts NoExecute taints on nodes.
@@ -41,6 +43,9 @@ func rolloutOf(v *view, nodes []corev1.Node, now time.Time) rollout {
 		}
 		total++
 		ready, pending := isReady(node), wantsEviction(v, node)
+		if pending {
+			r.pending++
+		}
 		switch {
 		case !ready:
 			notReady++
@@ -55,7 +60,8 @@ func rolloutOf(v *view, nodes []corev1.Node, now time.Time) rollout {
 		}
 	}
 	if notReady*100 > total*haltPercent {
-		return rollout{halted: true}
+		r.halted, r.turns = true, nil
+		return r
 	}
 	slices.Sort(waiting)
 	free := max(0, maxUnavailable(v, total)-unavailable)
@@ -77,24 +83,19 @@ func maxUnavailable(v *view, total int) int {
 
 // wantsEviction reports whether the node still lacks a NoExecute taint that the pool would put on.
 func wantsEviction(v *view, node *corev1.Node) bool {
-	var e entry
-	var recorded, read bool
 	for _, w := range v.wishes {
 		if !w.key.noExecute() {
 			continue
 		}
-		if !read {
-			e, recorded = recordOf(node)[v.name]
-			read = true
+		i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == w.key.name && t.Effect == w.key.effect })
+		if i >= 0 && node.Spec.Taints[i].Value == w.value {
+			continue
 		}
+		e, recorded := recordOf(node)[v.name]
 		if w.once && recorded {
 			continue
 		}
-		i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == w.key.name && t.Effect == w.key.effect })
-		if i < 0 {
-			return true
-		}
-		if _, ours := e.items[w.key]; node.Spec.Taints[i].Value != w.value && (ours || v.overrides()) {
+		if _, ours := e.items[w.key]; i < 0 || ours || v.overrides() {
 			return true
 		}
 	}

@@ -179,15 +179,10 @@ func classReady(name string) classOutcome {
 	return classOutcome{status: metav1.ConditionTrue, reason: flotillav1.ReasonRuntimeClassApplied, message: fmt.Sprintf("RuntimeClass %s is as the spec says", name)}
 }
 
-// classFailed keeps lost races out of the condition's message, because they are over a moment later.
 func classFailed(doing, name string, err error) classOutcome {
-	why := reasonOf(err)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		why = "it has just changed"
-	}
 	return classOutcome{
 		status: metav1.ConditionFalse, reason: flotillav1.ReasonApplyFailed,
-		message: fmt.Sprintf("%s RuntimeClass %s failed: %s", doing, name, why),
+		message: fmt.Sprintf("%s RuntimeClass %s failed: %s", doing, name, reasonOf(err)),
 		err:     fmt.Errorf("ensuring RuntimeClass %q: %w", name, err),
 	}
 }

@@ -38,7 +38,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.
 	if err != nil {
 		return err
 	}
-	w := &watches{clock: clk}
+	w := &watches{clock: clk, ledger: ledger}
 	for _, err := range []error{
 		nodes.MultiClusterWatch(clusters.Watch(&flotillav1.NodePool{}, w.poolToNodes, poolChangesNodes)),
 		nodes.MultiClusterWatch(clusters.Watch(&corev1.Node{}, w.nodeToNodes, w.nodeChangesPlan)),
@@ -73,7 +73,7 @@ func requests(clusterName multicluster.ClusterName, names sets.Set[string]) []cl
 func (w *watches) poolToNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, pool *flotillav1.NodePool) []clusters.Request {
 	w.watchAnnotations(pool)
 	nodes := cachedNodes(ctx, member)
-	v, names := viewOf(pool), sets.New[string]()
+	v, names := matcherOf(pool), sets.New[string]()
 	for i := range nodes {
 		if v.matches(&nodes[i]) || mayRecord(&nodes[i], pool.Name) {
 			names.Insert(nodes[i].Name)
@@ -82,20 +82,23 @@ func (w *watches) poolToNodes(ctx context.Context, clusterName multicluster.Clus
 	return requests(clusterName, names)
 }
 
-// nodeToNodes returns the node and those whose turn it is now to get NoExecute taints, since this one changed.
+// nodeToNodes returns the node and, while nodes of its pools wait for their turn to get NoExecute taints, those whose
+// turn it is now that this one has changed.
 func (w *watches) nodeToNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, node *corev1.Node) []clusters.Request {
 	names := sets.New(node.Name)
 	var nodes []corev1.Node
 	pools := cachedPools(ctx, member)
 	for i := range pools {
-		v := viewOf(&pools[i])
-		if v.held || !v.evicts() || !v.matches(node) {
+		at := poolKey{clusterName, pools[i].Name}
+		if !w.ledger.isWaiting(at) || !matcherOf(&pools[i]).matches(node) {
 			continue
 		}
 		if nodes == nil {
 			nodes = cachedNodes(ctx, member)
 		}
-		names = names.Union(rolloutOf(v, nodes, w.clock.Now()).turns)
+		found := rolloutOf(viewOf(&pools[i]), nodes, w.clock.Now())
+		w.ledger.setWaiting(at, found.pending > 0)
+		names = names.Union(found.turns)
 	}
 	return requests(clusterName, names)
 }
@@ -105,7 +108,7 @@ func (w *watches) nodeToPools(ctx context.Context, clusterName multicluster.Clus
 	names := sets.New[string]()
 	pools := cachedPools(ctx, member)
 	for i := range pools {
-		if viewOf(&pools[i]).matches(node) || mayRecord(node, pools[i].Name) {
+		if matcherOf(&pools[i]).matches(node) || mayRecord(node, pools[i].Name) {
 			names.Insert(pools[i].Name)
 		}
 	}

@@ -270,10 +270,8 @@ func groups(all map[string]flotillav1.NodeGroup) []flotillav1.NodeGroup {
 // no record lists them: a patch that was planned before the spec changed may still be on its way.
 func ownedKeys(pool *flotillav1.NodePool, recorded sets.Set[string]) []string {
 	wanted := sets.New[string]()
-	for _, w := range wishesOf(&pool.Spec) {
-		if mayOwn(pool.Name, &pool.Spec, w.key) {
-			wanted.Insert(w.key.String())
-		}
+	for _, w := range viewOf(pool).wishes {
+		wanted.Insert(w.key.String())
 	}
 	keys := wanted.Union(sets.New(pool.Status.OwnedKeys...))
 	if keys.Len() > keptKeys {

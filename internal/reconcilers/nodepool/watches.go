@@ -23,7 +23,8 @@ import (
 
 // watches decides which changes are worth a pass. Heartbeats are not.
 type watches struct {
-	clock clock.PassiveClock
+	clock  clock.PassiveClock
+	ledger *Ledger
 
 	mu sync.RWMutex
 	// annotations are the keys that any pool of any member sets; under mu. Some agents write annotations of their own

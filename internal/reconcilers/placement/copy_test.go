@@ -292,4 +292,46 @@ func TestReconcile_a_paused_member_is_not_written_to(t *testing.T) {
 	}
 }
 
-var _ client.Object = fleet.Object(nil)
+// staleCache shows the copy as it was some time ago.
+type staleCache struct {
+	uncached
+	copy *flotillav1.Redis
+}
+
+func (s staleCache) GetClient() client.Client { return staleReader{s.client, s.copy} }
+
+type staleReader struct {
+	client.Client
+	copy *flotillav1.Redis
+}
+
+func (s staleReader) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	s.copy.DeepCopyInto(object.(*flotillav1.Redis))
+	return nil
+}
+
+func TestReconcile_a_stale_cache_overwrites_no_foreign_object(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	redis := f.newRedis()
+	f.settle(redis)
+	stale := copyOf(redis)
+	f.get(f.member, stale)
+	if err := f.member.Delete(context.Background(), copyOf(redis)); err != nil {
+		t.Fatal(err)
+	}
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
+	f.directory.member = staleCache{uncached{client: f.member}, stale}
+	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay || f.get(f.member, copyOf(redis)) {
+		t.Errorf("nothing is there: want a silent retry, got %+v", result)
+	}
+	own := copyOf(redis)
+	own.Spec.Replicas = new(int32(9))
+	f.create(f.member, own)
+	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay {
+		t.Errorf("another object is there: want a silent retry, got %+v", result)
+	}
+	f.wantEvents("Normal Placed")
+	if f.get(f.member, own); *own.Spec.Replicas != 9 || fleet.IsOurs(own, hubID) {
+		t.Errorf("a foreign object was overwritten: %+v", own)
+	}
+}

@@ -24,7 +24,8 @@ const (
 	eventOffboarded    = "Offboarded"
 )
 
-// say records an event on the hub object. The reference has no resourceVersion, so that a series folds.
+// say records an event on the hub object. The reference has no resourceVersion, so that a series folds; the related
+// MemberCluster keeps the members' events apart, which would fold into the first one's otherwise.
 func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clusterName, note string) {
 	regarding := &corev1.ObjectReference{
 		APIVersion: flotillav1.GroupVersion.String(),
@@ -33,7 +34,8 @@ func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clus
 		Name:       hubObject.GetName(),
 		UID:        hubObject.GetUID(),
 	}
-	r.Events.Eventf(regarding, nil, eventType, reason, action, "%s: %s", clusterName, note)
+	related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: clusterName}
+	r.Events.Eventf(regarding, related, eventType, reason, action, "%s: %s", clusterName, note)
 }
 
 func (p *copyPass) sayPlaced() {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
@@ -45,13 +46,23 @@ func (p *copyPass) failed(err error) (time.Duration, error) {
 // refused reports whether an API server has understood and refused a request, so that the same one is refused again.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	if !errors.As(err, &status) || outdated(err) {
 		return false
 	}
 	switch code := status.Status().Code; {
-	case code == http.StatusConflict, code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
+	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
 		return false
 	default:
 		return code >= 400 && code <= 500
 	}
+}
+
+// outdated reports whether a write was refused because the object is not the one that was read: a precondition failed.
+// An apply that names the UID of an object that another has replaced is not a conflict but invalid.
+func outdated(err error) bool {
+	if apierrors.IsConflict(err) {
+		return true
+	}
+	cause, found := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return found && cause.Field == "metadata.uid"
 }

@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	} else {
 		delay, err = r.reconcileCopy(ctx, hubObject, req.ClusterName)
 	}
-	if apierrors.IsConflict(err) {
+	if outdated(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: delay}, err

@@ -10,9 +10,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -38,8 +40,11 @@ const (
 
 // directory is a Directory whose only engaged member is eu-1.
 type directory struct {
-	snapshots map[string]clusters.Snapshot
-	member    cluster.Cluster
+	mu          sync.Mutex
+	snapshots   map[string]clusters.Snapshot
+	subscribers []func(multicluster.ClusterName)
+
+	member cluster.Cluster
 }
 
 func (d *directory) Member(name multicluster.ClusterName) (cluster.Cluster, error) {
@@ -50,11 +55,15 @@ func (d *directory) Member(name multicluster.ClusterName) (cluster.Cluster, erro
 }
 
 func (d *directory) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	snapshot, found := d.snapshots[string(name)]
 	return snapshot, found
 }
 
 func (d *directory) Snapshots() []clusters.Snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var all []clusters.Snapshot
 	for _, snapshot := range d.snapshots {
 		all = append(all, snapshot)
@@ -63,13 +72,20 @@ func (d *directory) Snapshots() []clusters.Snapshot {
 	return all
 }
 
-func (d *directory) Subscribe(func(multicluster.ClusterName)) {}
+func (d *directory) Subscribe(fn func(multicluster.ClusterName)) {
+	d.subscribers = append(d.subscribers, fn)
+}
 
 // change changes what is known about a member.
 func (d *directory) change(name string, change func(*clusters.Snapshot)) {
+	d.mu.Lock()
 	snapshot := d.snapshots[name]
 	change(&snapshot)
 	d.snapshots[name] = snapshot
+	d.mu.Unlock()
+	for _, fn := range d.subscribers {
+		fn(multicluster.ClusterName(name))
+	}
 }
 
 func snapshotOf(name string) clusters.Snapshot {
@@ -240,5 +256,5 @@ func (f *fixture) newRedis(change ...func(*flotillav1.Redis)) *flotillav1.Redis 
 
 // copyOf returns an empty copy to read into.
 func copyOf(redis *flotillav1.Redis) *flotillav1.Redis {
-	return &flotillav1.Redis{ObjectMeta: ctrl.ObjectMeta{Namespace: redis.Namespace, Name: redis.Name}}
+	return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: redis.Namespace, Name: redis.Name}}
 }

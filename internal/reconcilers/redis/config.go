@@ -60,6 +60,8 @@ func operatorOwned(directive string) bool {
 // operator's directives come last, because the last one wins.
 func renderConfig(s *flotillav1.RedisSpec) string {
 	var out strings.Builder
+	// A default that the user may change: a replica that restarts alone need not wait five seconds for others.
+	out.WriteString("repl-diskless-sync-delay 1\n")
 	for _, directive := range slices.Sorted(maps.Keys(s.Config)) {
 		fmt.Fprintf(&out, "%s %s\n", directive, s.Config[directive])
 	}

@@ -78,8 +78,8 @@ func childMeta(redis *flotillav1.Redis, name string) metav1.ObjectMeta {
 			Kind:               "Redis",
 			Name:               redis.Name,
 			UID:                redis.UID,
-			Controller:         ptr.To(true),
-			BlockOwnerDeletion: ptr.To(true),
+			Controller:         new(true),
+			BlockOwnerDeletion: new(true),
 		}},
 	}
 }

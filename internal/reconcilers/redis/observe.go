@@ -69,8 +69,9 @@ type pod struct {
 	ready           bool
 	// changed is when ready last changed.
 	changed time.Time
-	// broken says why the Pod will not become Ready by waiting; empty when it may.
-	broken string
+	// why says why the Pod is not Ready, as far as that is known; broken, that waiting will not help.
+	why    string
+	broken bool
 	// emptyVolume is what the start script said about the volume of the primary; empty when it did not refuse it.
 	emptyVolume string
 }

@@ -58,7 +58,9 @@ func planFor(s *state) plan {
 		}
 	}
 	p.hash = podHash(&s.spec, s.password.version)
+	p.rollout = planRollout(p.hash, *s.spec.Replicas, s.pods, s.now)
 	if s.spec.Paused {
+		p.rollout.replace = nil
 		return p
 	}
 	p.changes = planChanges(s, p.hash)
@@ -68,8 +70,8 @@ func planFor(s *state) plan {
 		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
 	}
 	// A Pod deleted now must come back from the template of this spec, so the StatefulSet's controller must have seen it.
-	if settled(s, p.changes) {
-		p.rollout = planRollout(p.hash, *s.spec.Replicas, s.pods, s.now)
+	if !settled(s, p.changes) {
+		p.rollout.replace = nil
 	}
 	return p
 }

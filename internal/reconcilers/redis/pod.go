@@ -49,7 +49,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		view.changed = condition.LastTransitionTime.Time
 	}
 	if !view.ready {
-		view.broken, view.emptyVolume = diagnose(seen)
+		view.why, view.broken, view.emptyVolume = diagnose(seen)
 	}
 	return view, true
 }
@@ -79,14 +79,15 @@ func crashed(seen *corev1.Pod) bool {
 	return status.State.Terminated != nil || (status.State.Waiting != nil && status.RestartCount > 0)
 }
 
-// diagnose says why a Pod that is not Ready will stay so, and what a refusing start script said.
-func diagnose(seen *corev1.Pod) (broken, emptyVolume string) {
+// diagnose says why a Pod is not Ready, whether it will stay so, and what a refusing start script said.
+func diagnose(seen *corev1.Pod) (why string, broken bool, emptyVolume string) {
 	if scheduled := podCondition(seen, corev1.PodScheduled); scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable {
-		return "Unschedulable", ""
+		// Room may be made, or a volume or a node be on its way.
+		return corev1.PodReasonUnschedulable, false, ""
 	}
 	status := redisContainer(seen)
 	if status == nil {
-		return "", ""
+		return "", false, ""
 	}
 	ended := status.State.Terminated
 	if ended == nil && status.State.Waiting != nil {
@@ -94,17 +95,17 @@ func diagnose(seen *corev1.Pod) (broken, emptyVolume string) {
 	}
 	if ended != nil {
 		if message, found := strings.CutPrefix(ended.Message, emptyPrefix); found {
-			return flotillav1.ConditionEmptyPrimaryBlocked, strings.TrimSpace(message)
+			return flotillav1.ConditionEmptyPrimaryBlocked, true, strings.TrimSpace(message)
 		}
 		if ended.ExitCode == exitWaiting {
-			return "", ""
+			return "its start waits", false, ""
 		}
 	}
 	if waiting := status.State.Waiting; waiting != nil && slices.Contains(brokenReasons, waiting.Reason) {
-		return waiting.Reason, ""
+		return waiting.Reason, true, ""
 	}
 	if status.State.Terminated != nil && status.State.Terminated.ExitCode != 0 {
-		return fmt.Sprintf("exit code %d", status.State.Terminated.ExitCode), ""
+		return fmt.Sprintf("exit code %d", status.State.Terminated.ExitCode), true, ""
 	}
-	return "", ""
+	return "", false, ""
 }

@@ -34,7 +34,10 @@ func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout
 
 	stale := filter(pods, func(p pod) bool { return p.hash != hash && !p.deleting })
 	if len(stale) == 0 {
-		return rollout{blocked: blockedBy(hash, pods, now), recheck: untilDeadline(hash, pods, now)}
+		// Nothing waits any more. What is broken for good may be what the update has made of the last Pod, which a person
+		// has to hear; a Pod that takes its time, or that guards its data, has conditions of its own.
+		broken := filter(pods, func(p pod) bool { return p.broken && p.emptyVolume == "" })
+		return rollout{blocked: blockedBy(hash, broken, now)}
 	}
 	if together := filter(stale, func(p pod) bool { return wiringOf(p.hash) != wiringOf(hash) }); len(together) > 0 {
 		return rollout{replace: together}
@@ -69,8 +72,8 @@ func blockedBy(hash string, pods []pod, now time.Time) string {
 	for _, p := range pods {
 		switch {
 		case p.hash != hash || p.ready || p.deleting:
-		case p.broken != "":
-			return fmt.Sprintf("Pod %s does not become Ready with the current spec: %s", p.name, p.broken)
+		case p.broken:
+			return fmt.Sprintf("Pod %s does not become Ready with the current spec: %s", p.name, p.why)
 		case now.Sub(p.changed) >= rolloutDeadline:
 			return fmt.Sprintf("Pod %s with the current spec has not been Ready for %.0f minutes or more", p.name, rolloutDeadline.Minutes())
 		}
@@ -82,7 +85,7 @@ func blockedBy(hash string, pods []pod, now time.Time) string {
 func untilDeadline(hash string, pods []pod, now time.Time) time.Duration {
 	var next time.Duration
 	for _, p := range pods {
-		if p.hash != hash || p.ready || p.deleting || p.broken != "" {
+		if p.hash != hash || p.ready || p.deleting || p.broken {
 			continue
 		}
 		if left := rolloutDeadline - now.Sub(p.changed); left > 0 && (next == 0 || left < next) {

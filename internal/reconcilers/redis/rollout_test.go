@@ -23,7 +23,7 @@ func TestPlanRollout(t *testing.T) {
 	since := func(age time.Duration) func(*pod) {
 		return func(p *pod) { p.ready, p.changed = false, now.Add(-age) }
 	}
-	broken := func(p *pod) { p.ready, p.broken = false, "ImagePullBackOff" }
+	broken := func(p *pod) { p.ready, p.broken, p.why = false, true, "ImagePullBackOff" }
 	deleting := func(p *pod) { p.ready, p.deleting = false, true }
 
 	for name, tc := range map[string]struct {
@@ -65,6 +65,7 @@ func TestPlanRollout(t *testing.T) {
 		"another wiring takes all at once":     {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere, deleting), at(2, current, broken)}, want: []string{"web-0"}},
 		"another wiring takes all stale":       {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere), at(2, elsewhere)}, want: []string{"web-2", "web-1", "web-0"}},
 		"a broken Pod alone is told":           {replicas: 1, pods: []pod{at(0, current, broken)}, blocked: "Pod web-0 does not become Ready with the current spec: ImagePullBackOff"},
+		"nothing stale waits for a slow Pod":   {replicas: 2, pods: []pod{at(0, current), at(1, current, since(time.Hour))}},
 		"no replicas":                          {pods: []pod{at(0, old)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ func primarySentence(s *state) string {
 		return fmt.Sprintf("Pod %s is not there", podName(s.redis.Name, 0))
 	case primary.deleting:
 		return fmt.Sprintf("Pod %s is being deleted", primary.name)
-	case primary.broken != "":
-		return fmt.Sprintf("Pod %s is not Ready: %s", primary.name, primary.broken)
+	case primary.why != "":
+		return fmt.Sprintf("Pod %s is not Ready: %s", primary.name, primary.why)
 	default:
 		return fmt.Sprintf("Pod %s is not Ready", primary.name)
 	}

@@ -81,13 +81,13 @@ func statefulSetChanged(before, after *appsv1.StatefulSet) bool {
 // podChanged leaves out probes, addresses and the other conditions.
 func podChanged(before, after *corev1.Pod) bool {
 	readyBefore, readyAfter := podCondition(before, corev1.PodReady), podCondition(after, corev1.PodReady)
-	brokenBefore, _ := diagnose(before)
-	brokenAfter, _ := diagnose(after)
+	whyBefore, _, _ := diagnose(before)
+	whyAfter, _, _ := diagnose(after)
 	return metaChanged(before, after) ||
 		before.Spec.NodeName != after.Spec.NodeName ||
 		before.Status.Phase != after.Status.Phase ||
 		conditionStatus(readyBefore) != conditionStatus(readyAfter) ||
-		brokenBefore != brokenAfter ||
+		whyBefore != whyAfter ||
 		crashed(before) != crashed(after)
 }
 

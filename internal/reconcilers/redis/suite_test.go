@@ -5,6 +5,7 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,12 +26,12 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -43,7 +45,10 @@ const memberName = multicluster.ClusterName("eu-1")
 
 var member *testenv.Cluster
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &member)) }
+func TestMain(m *testing.M) {
+	logf.SetLogger(logr.Discard())
+	os.Exit(testenv.Main(m, &member))
+}
 
 // env is one namespace of the member, with a reconciler that sees it through caches as in production.
 type env struct {
@@ -62,6 +67,7 @@ type env struct {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	e := &env{T: t, WithT: NewWithT(t), ctx: ctx, namespace: member.Namespace(t), writes: &writes{}, recorder: &recorder{}}
@@ -240,7 +246,7 @@ func (e *env) runStatefulSet(name string, ready bool) {
 		e.Fatalf("observing StatefulSet %s: %v", name, err)
 	}
 	for ordinal := range *set.Spec.Replicas {
-		podName := name + "-" + string(rune('0'+ordinal))
+		podName := name + "-" + fmt.Sprint(ordinal)
 		if e.gone("data-"+podName, &corev1.PersistentVolumeClaim{}) && len(set.Spec.VolumeClaimTemplates) > 0 {
 			template := set.Spec.VolumeClaimTemplates[0]
 			e.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + podName, Labels: template.Labels}, Spec: template.Spec})
@@ -282,7 +288,7 @@ func (e *env) setReady(podName string, ready bool) {
 // running creates a Redis and brings it to Ready.
 func (e *env) running(name string, replicas int32) {
 	e.Helper()
-	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flotillav1.RedisSpec{Replicas: ptr.To(replicas)}})
+	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flotillav1.RedisSpec{Replicas: new(replicas)}})
 	e.settle(name)
 	e.runStatefulSet(name, true)
 	e.settle(name)
@@ -381,5 +387,6 @@ func (d *directory) Member(multicluster.ClusterName) (cluster.Cluster, error) { 
 func (d *directory) Snapshot(multicluster.ClusterName) (clusters.Snapshot, bool) {
 	return d.snapshot, true
 }
+
 func (d *directory) Snapshots() []clusters.Snapshot           { return []clusters.Snapshot{d.snapshot} }
 func (d *directory) Subscribe(func(multicluster.ClusterName)) {}

@@ -26,8 +26,8 @@ type news struct {
 	names                   []string
 }
 
-// transitions compares two published lists. A cluster that was not listed before is news only when it is ready:
-// everything starts by not being so.
+// transitions compares two published lists. Only a change of ready is news, and everything starts by not being so: why
+// a copy cannot be made is told by placement, and why it is not ready yet by its conditions.
 func transitions(before, after []flotillav1.ClusterStatus) []news {
 	previous := map[string]flotillav1.ClusterStatus{}
 	for _, entry := range before {
@@ -36,9 +36,12 @@ func transitions(before, after []flotillav1.ClusterStatus) []news {
 	var all []news
 	for _, entry := range after {
 		known, found := previous[entry.Name]
-		same := found && known.Ready == entry.Ready && (known.Reason == entry.Reason || entry.Ready == metav1.ConditionTrue)
+		if !found {
+			known.Ready = metav1.ConditionFalse
+		}
 		quiet := entry.Reason == flotillav1.ReasonPending || entry.Reason == flotillav1.ReasonRemoving
-		if same || quiet || !found && entry.Ready == metav1.ConditionUnknown && entry.Reason == flotillav1.ReasonClusterNotReady {
+		starting := !found && entry.Reason == flotillav1.ReasonClusterNotReady
+		if known.Ready == entry.Ready || quiet || starting {
 			continue
 		}
 		item := news{eventType: corev1.EventTypeWarning, reason: entry.Reason, note: entry.Message}
@@ -66,7 +69,9 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object) {
 		UID:        after.GetUID(),
 	}
 	for _, item := range transitions(r.Kind.entries(before), r.Kind.entries(after)) {
-		r.Events.Eventf(regarding, nil, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)
+		// Events that agree in regarding and related fold into the first one.
+		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: item.names[0]}
+		r.Events.Eventf(regarding, related, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)
 	}
 	// These are about the hub object itself; no cluster stands for them.
 	own := []string{flotillav1.ReasonPlacementInvalid, flotillav1.ReasonNoClusterSelected, flotillav1.ReasonNoPlacement}

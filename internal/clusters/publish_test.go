@@ -1,0 +1,96 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func TestReport(t *testing.T) {
+	t0, t1 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	ready := publication{
+		snapshot: Snapshot{Name: "m", State: StateReady, Decided: true, UID: "u"}, version: "v1.34.0", endpoint: "h:6443",
+		verdicts: map[string]verdict{flotillav1.ConditionReachable: good(flotillav1.ReasonProbeSucceeded, "The API server answers")},
+	}
+	away := ready
+	away.snapshot.State, away.snapshot.Reason, away.snapshot.Message = StateUnreachable, flotillav1.ReasonTimeout, "No answer"
+	undecided := publication{snapshot: Snapshot{Name: "m", State: StateConnecting}}
+	paused := ready
+	paused.snapshot.Paused = true
+
+	object := &flotillav1.MemberCluster{}
+	object.Status.Attention = []flotillav1.Attention{{Kind: "Redis", Name: "r"}}
+	object.Status.Conditions = []metav1.Condition{{Type: flotillav1.ConditionDrained, Status: "True", Reason: "Drained"}}
+	condition := func(conditionType string) string {
+		c := apimeta.FindStatusCondition(object.Status.Conditions, conditionType)
+		if c == nil {
+			return "none"
+		}
+		return string(c.Status) + " " + c.Reason + " " + c.LastTransitionTime.UTC().Format(time.DateOnly)
+	}
+	check := func(step, conditionType, want string) {
+		t.Helper()
+		if diff := cmp.Diff(want, condition(conditionType)); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", step, conditionType, diff)
+		}
+	}
+
+	report(object, undecided, t0)
+	check("a new member", flotillav1.ConditionReady, "Unknown NotYetProbed 2026-01-01")
+	check("a new member", flotillav1.ConditionReachable, "Unknown NotYetProbed 2026-01-01")
+
+	report(object, ready, t0)
+	check("ready", flotillav1.ConditionReady, "True Connected 2026-01-01")
+	check("ready", flotillav1.ConditionDrained, "True Drained 0001-01-01")
+	if object.Status.Conditions[0].Type != flotillav1.ConditionReady || object.Status.UID != "u" || object.Status.KubernetesVersion != "v1.34.0" {
+		t.Errorf("ready: got %+v", object.Status)
+	}
+
+	before := object.DeepCopy()
+	report(object, undecided, t1)
+	report(object, ready, t1)
+	if diff := cmp.Diff(before.Status, object.Status); diff != "" {
+		t.Errorf("after a restart nothing changes (-want +got):\n%s", diff)
+	}
+
+	report(object, paused, t1)
+	check("paused", flotillav1.ConditionPaused, "True Paused 2026-01-02")
+	report(object, away, t1)
+	check("away", flotillav1.ConditionPaused, "none")
+	check("away", flotillav1.ConditionReady, "False Timeout 2026-01-02")
+	if len(object.Status.Attention) != 1 {
+		t.Error("the attention list is not the pool's to touch")
+	}
+}
+
+func TestExplain_is_the_same_for_the_same_failure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"status":  {statusError(503), flotillav1.ReasonProbeFailed},
+		"refused": {errAway, flotillav1.ReasonProbeFailed},
+		"401":     {statusError(401), flotillav1.ReasonUnauthorized},
+		"denied":  {errAddressDenied, flotillav1.ReasonEndpointNotAllowed},
+		"timeout": {timeoutError{}, flotillav1.ReasonTimeout},
+	} {
+		if got := explain(tc.err); got.reason != tc.want || got.message == "" || got.status != metav1.ConditionFalse {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+// timeoutError is a timeout of the network.
+type timeoutError struct{}
+
+func (timeoutError) Error() string   { return "i/o timeout" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }

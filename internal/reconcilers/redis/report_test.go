@@ -1,0 +1,232 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+var reportedAt = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// stateOf is a Redis of two Pods that is well, before it is changed.
+func stateOf(mutate ...func(*state)) *state {
+	redis := redisOf(func(s *flotillav1.RedisSpec) { s.Replicas = ptr.To[int32](2) })
+	s := &state{redis: redis, spec: spec(redis), now: reportedAt, statefulSet: &appsv1.StatefulSet{}, services: map[string]*corev1.Service{}}
+	s.password = password{exists: true, version: "v1"}
+	hash := podHash(&s.spec, "v1")
+	for ordinal := range int32(2) {
+		s.pods = append(s.pods, pod{name: podName("web", ordinal), ordinal: ordinal, hash: hash, ready: true, created: reportedAt.Add(-time.Hour), changed: reportedAt.Add(-time.Hour)})
+	}
+	for _, m := range mutate {
+		m(s)
+	}
+	return s
+}
+
+// wellConditions are those of stateOf, which has no claims and no bound of its memory.
+var wellConditions = map[string]string{
+	"ConfigApplied": "True Updated", "DataAtRisk": "True MaxMemoryUnset", "Degraded": "False None", "EmptyPrimaryBlocked": "False None",
+	"Paused": "False None", "PrimaryAvailable": "True PrimaryReady", "Progressing": "False Settled", "Ready": "True AllReplicasReady",
+	"RolloutBlocked": "False None", "StorageReady": "False VolumesPending",
+}
+
+func TestReport(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "web-0", errors.New("no"))
+	for name, tc := range map[string]struct {
+		mutate  func(*state)
+		failure error
+		ready   string
+		// others are the conditions that differ from those of a Redis that is well.
+		others []string
+	}{
+		"well": {mutate: func(*state) {}, ready: "True AllReplicasReady"},
+		"scaled to zero": {
+			mutate: func(s *state) { s.spec.Replicas, s.pods = ptr.To[int32](0), nil }, ready: "True ScaledToZero",
+			others: []string{"PrimaryAvailable=False ScaledToZero", "StorageReady=True Bound"},
+		},
+		"the primary is missing": {
+			mutate: func(s *state) { s.pods = s.pods[1:] }, ready: "False PrimaryNotReady",
+			others: []string{"Degraded=True ReplicasNotReady", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+		},
+		"a replica is not Ready": {
+			mutate: func(s *state) { s.pods[1].ready = false }, ready: "False ReplicasNotReady",
+			others: []string{"Degraded=True ReplicasNotReady", "Progressing=True ReplicasNotReady"},
+		},
+		"a Pod is stale": {
+			mutate: func(s *state) { s.pods[0].hash = "old" }, ready: "False RollingUpdate",
+			others: []string{"ConfigApplied=False RollingUpdate", "Progressing=True RollingUpdate"},
+		},
+		"the primary refuses its volume": {
+			mutate: func(s *state) { s.pods[0].ready, s.pods[0].emptyVolume = false, "it is empty" }, ready: "False PrimaryVolumeEmpty",
+			others: []string{"Degraded=True ReplicasNotReady", "EmptyPrimaryBlocked=True PrimaryVolumeEmpty", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+		},
+		"the password is lost": {
+			mutate: func(s *state) { s.password, s.recorded.passwordGenerated = password{}, true }, ready: "False AuthLost",
+			others: []string{"ConfigApplied=False AuthLost", "Progressing=False AuthLost"},
+		},
+		"a name is taken":  {mutate: func(s *state) { s.foreign = []string{"Service web-any"} }, ready: "False NameConflict"},
+		"writes forbidden": {mutate: func(*state) {}, failure: fmt.Errorf("applying: %w", forbidden), ready: "False Forbidden", others: []string{"Progressing=False Forbidden"}},
+		"a lost request":   {mutate: func(*state) {}, failure: errors.New("timeout"), ready: "True AllReplicasReady"},
+		"a bad directive": {
+			mutate: func(s *state) { s.spec.Config = map[string]flotillav1.ConfigValue{"dir": "/"} }, ready: "False ConfigRejected",
+			others: []string{"ConfigApplied=False ConfigRejected", "Progressing=False ConfigRejected"},
+		},
+		"paused": {
+			mutate: func(s *state) { s.spec.Paused = true }, ready: "True AllReplicasReady", others: []string{"Paused=True Paused", "Progressing=False Paused"},
+		},
+		"ephemeral": {
+			mutate: func(s *state) { s.spec.Storage.Type = "EmptyDir"; s.pods[0].hash = podHash(&s.spec, "v1") }, ready: "True AllReplicasReady",
+			others: []string{"DataAtRisk=True Ephemeral", "StorageReady=True Ephemeral"},
+		},
+		"placed in a member": {
+			mutate: func(s *state) { s.redis.Spec.Placement = &flotillav1.Placement{} }, ready: "True AllReplicasReady",
+			others: []string{"PlacementIgnored=True PlacementInMember"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(tc.mutate)
+			status := report(flotillav1.RedisStatus{}, s, planFor(s), tc.failure)
+			want := maps.Clone(wellConditions)
+			want["Ready"] = tc.ready
+			for _, other := range tc.others {
+				conditionType, value, _ := strings.Cut(other, "=")
+				want[conditionType] = value
+			}
+			got := map[string]string{}
+			for _, condition := range status.Conditions {
+				got[condition.Type] = string(condition.Status) + " " + condition.Reason
+				if condition.ObservedGeneration != 3 || condition.Message == "" {
+					t.Errorf("condition %s is of generation %d and says %q", condition.Type, condition.ObservedGeneration, condition.Message)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("conditions differ (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(status, report(status, s, planFor(s), tc.failure)); diff != "" {
+				t.Errorf("the same state reported again differs:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecreatedPods(t *testing.T) {
+	well := stateOf()
+	before := report(flotillav1.RedisStatus{}, well, planFor(well), nil)
+	for name, tc := range map[string]struct {
+		mutate func(*state)
+		want   []string
+	}{
+		"nothing happened":       {mutate: func(*state) {}},
+		"a Pod is gone":          {mutate: func(s *state) { s.pods = s.pods[:1] }, want: []string{"web-1"}},
+		"a Pod is going":         {mutate: func(s *state) { s.pods[0].deleting, s.pods[0].ready = true, false }, want: []string{"web-0"}},
+		"a Pod is not Ready":     {mutate: func(s *state) { s.pods[0].ready = false }},
+		"a Pod is younger":       {mutate: func(s *state) { s.pods[1].created = reportedAt.Add(time.Second) }, want: []string{"web-1"}},
+		"scaled down":            {mutate: func(s *state) { s.spec.Replicas, s.pods = ptr.To[int32](1), s.pods[:1] }},
+		"the StatefulSet is new": {mutate: func(s *state) { s.statefulSet, s.pods = nil, nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(tc.mutate)
+			if diff := cmp.Diff(tc.want, recreatedPods(s, before)); diff != "" {
+				t.Fatalf("Pods differ (-want +got):\n%s", diff)
+			}
+			after := report(before, s, planFor(s), nil)
+			if again := recreatedPods(s, after); len(again) > 0 {
+				t.Errorf("%v would be told twice", again)
+			}
+		})
+	}
+}
+
+func TestViewPod(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "set"}}
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	ended := func(code int32, message string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}
+	}
+	for name, tc := range map[string]struct {
+		status              corev1.ContainerStatus
+		broken, emptyVolume string
+	}{
+		"starting":           {status: corev1.ContainerStatus{State: waiting("ContainerCreating")}},
+		"a wrong image":      {status: corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, broken: "ImagePullBackOff"},
+		"a crash":            {status: corev1.ContainerStatus{State: ended(1, "")}, broken: "exit code 1"},
+		"a wait for a peer":  {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(75, "Waiting: ...")}},
+		"an empty volume":    {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(78, "EmptyPrimaryBlocked: it is empty\n")}, broken: "EmptyPrimaryBlocked", emptyVolume: "it is empty"},
+		"crashes in a row":   {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(139, "")}, broken: "CrashLoopBackOff"},
+		"running, not Ready": {status: corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: ended(1, "")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.status.Name = containerName
+			seen := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "web-1", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}},
+				Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{tc.status}},
+			}
+			view, ok := viewPod(seen, set)
+			if !ok || view.broken != (tc.broken != "") || (view.broken && view.why != tc.broken) || view.emptyVolume != tc.emptyVolume {
+				t.Errorf("the Pod is seen: %t, broken: %t %q, empty volume: %q; want %q and %q", ok, view.broken, view.why, view.emptyVolume, tc.broken, tc.emptyVolume)
+			}
+			seen.OwnerReferences = nil
+			if _, ok := viewPod(seen, set); ok {
+				t.Error("a Pod of nobody counts")
+			}
+		})
+	}
+}
+
+func TestCovers(t *testing.T) {
+	type object = map[string]any
+	type array = []any
+	for name, tc := range map[string]struct {
+		have, want any
+		covered    bool
+	}{
+		"equal":                         {object{"a": int64(1)}, object{"a": int64(1)}, true},
+		"more than ours":                {object{"a": "x", "b": "y"}, object{"a": "x"}, true},
+		"less than ours":                {object{}, object{"a": "x"}, false},
+		"an empty object and none":      {object{}, object{"a": object{}}, true},
+		"keyed elements of others":      {array{object{"name": "a"}, object{"name": "b", "x": "1"}}, array{object{"name": "b"}}, true},
+		"a keyed element changed":       {array{object{"name": "b", "x": "1"}}, array{object{"name": "b", "x": "2"}}, false},
+		"one volume mounted twice":      {array{object{"name": "v", "mountPath": "/a"}, object{"name": "v", "mountPath": "/b"}}, array{object{"name": "v", "mountPath": "/b"}}, true},
+		"a longer list without keys":    {array{"a", "b"}, array{"a"}, false},
+		"another order without keys":    {array{"a", "b"}, array{"b", "a"}, false},
+		"a list where none should be":   {array{"a"}, array{}, false},
+		"a scalar where an object goes": {"x", object{"a": "b"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := covers(tc.have, tc.want); got != tc.covered {
+				t.Errorf("covers is %t, want %t", got, tc.covered)
+			}
+		})
+	}
+}
+
+func TestSentence(t *testing.T) {
+	long := sentence("é" + string(slices.Repeat([]byte("x"), 400)))
+	if len(long) > maxRefusal || long[:2] != "É" {
+		t.Errorf("a long text becomes %d bytes: %q", len(long), long)
+	}
+	for text, want := range map[string]string{"no.": "No", "a\nb\x00c": "A b c", "": "No message", "\xff\xfeok": "Ok"} {
+		if got := sentence(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}

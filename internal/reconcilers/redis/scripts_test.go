@@ -1,0 +1,223 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The stubs stand for the programs of an image. The client answers from files, so that tests say what each host says.
+const (
+	serverStub = "#!/bin/sh\nprintf 'args: %s\\n' \"$*\"\nprintf 'password in environment: %s\\n' \"${REDISCLI_AUTH-none}\"\nwhile IFS= read -r line; do printf '%s\\n' \"$line\"; done\n"
+	clientStub = "#!/bin/sh\nhost=$2\nshift 4\nif [ -e \"$ANSWERS/$host $*\" ]; then while IFS= read -r line; do printf '%s\\n' \"$line\"; done <\"$ANSWERS/$host $*\"; else printf 'Could not connect to Redis at %s\\n' \"$host\" >&2; exit 1; fi\n" +
+		"[ \"$*\" != auth ] || printf '%s' \"${REDISCLI_AUTH-none}\"\n"
+)
+
+// podDir is the folder that stands for the file system of a Pod.
+type podDir struct {
+	*testing.T
+	dir string
+	env map[string]string
+}
+
+// newPod writes scripts and stubs. The PATH holds nothing else, so that a script which needs any other program fails.
+func newPod(t *testing.T, topologyEnv string, ordinal string) *podDir {
+	t.Helper()
+	p := &podDir{T: t, dir: t.TempDir(), env: map[string]string{"FLOTILLA_POD": "web-" + ordinal, "FLOTILLA_PORT": "6379"}}
+	p.env["PATH"] = p.path("bin")
+	p.env["ANSWERS"] = p.path("answers")
+	p.env["FLOTILLA_CONFIG_DIR"] = p.path("config")
+	p.env["FLOTILLA_DATA_DIR"] = p.path("data")
+	p.env["FLOTILLA_AUTH_FILE"] = p.path("auth", "password")
+	p.env["FLOTILLA_TERMINATION_LOG"] = p.path("termination-log")
+	for name, content := range scripts() {
+		p.write(content, "config", name)
+	}
+	p.write(topologyEnv, "config", "topology.env")
+	p.write(serverStub, "bin", "redis-server")
+	p.write(clientStub, "bin", "redis-cli")
+	for _, folder := range []string{"data", "answers", "auth"} {
+		if err := os.MkdirAll(p.path(folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func (p *podDir) path(parts ...string) string {
+	return filepath.Join(append([]string{p.dir}, parts...)...)
+}
+
+func (p *podDir) write(content string, parts ...string) {
+	p.Helper()
+	path := p.path(parts...)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// run runs a script with the shells that official images have as /bin/sh, as far as they are here.
+func (p *podDir) run(script string) (output string, code int) {
+	p.Helper()
+	cmd := exec.Command("/bin/sh", p.path("config", script))
+	for _, name := range slices.Sorted(maps.Keys(p.env)) {
+		cmd.Env = append(cmd.Env, name+"="+p.env[name])
+	}
+	raw, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.Fatal(err)
+	}
+	return string(raw), cmd.ProcessState.ExitCode()
+}
+
+func topologyOf(mutate ...func(*topology)) string {
+	redis := redisOf()
+	replicas := int32(2)
+	redis.Spec.Replicas = &replicas
+	s := spec(redis)
+	var record topology
+	for _, m := range mutate {
+		m(&record)
+	}
+	return renderTopology(redis, &s, record, false)
+}
+
+func initialized(t *topology) { t.initialized = true }
+
+func TestStartScript_the_server_gets_its_role_and_password_on_standard_input(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ordinal, password string
+		want              []string
+		unwanted          string
+	}{
+		"the primary":                  {"0", "secret\n", []string{"port 6379", "protected-mode yes", `requirepass "secret"`, `masterauth "secret"`}, "replicaof"},
+		"a replica":                    {"1", "secret", []string{`requirepass "secret"`, "replicaof web-0.shop 6379"}, "protected-mode no"},
+		"without a password":           {"1", "", []string{"protected-mode no", "replicaof web-0.shop 6379"}, "requirepass"},
+		"a password that needs quotes": {"0", "a\"b\\c $(x) `y` %s 'z' ", []string{"requirepass \"a\\\"b\\\\c $(x) `y` %s 'z' \""}, "replicaof"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, topologyOf(), tc.ordinal)
+			if tc.password != "" {
+				p.write(tc.password, "auth", "password")
+			}
+			output, code := p.run("start.sh")
+			if code != 0 {
+				t.Fatalf("exit code %d:\n%s", code, output)
+			}
+			lines := strings.Split(output, "\n")
+			for _, want := range append(tc.want, "args: "+p.path("config", "redis.conf")+" -", "password in environment: none") {
+				if !slices.Contains(lines, want) {
+					t.Errorf("the server did not get %q:\n%s", want, output)
+				}
+			}
+			if strings.Contains(output, tc.unwanted) {
+				t.Errorf("the server got %q:\n%s", tc.unwanted, output)
+			}
+		})
+	}
+}
+
+func TestStartScript_prefers_valkey(t *testing.T) {
+	p := newPod(t, topologyOf(), "0")
+	p.write("#!/bin/sh\nprintf 'valkey\\n'\n", "bin", "valkey-server")
+	p.write(clientStub, "bin", "valkey-cli")
+	if output, code := p.run("start.sh"); code != 0 || output != "valkey\n" {
+		t.Errorf("exit code %d:\n%s", code, output)
+	}
+}
+
+func TestStartScript_guards_an_empty_primary(t *testing.T) {
+	const manifest, rdb = "appendonlydir/appendonly.aof.manifest", "dump.rdb"
+	peer := "web-1.web-headless info keyspace"
+	for name, tc := range map[string]struct {
+		topology, ordinal string
+		data              []string
+		peerSays          string
+		want              int
+		says              string
+	}{
+		"a first start":                       {topology: topologyOf(), ordinal: "0"},
+		"data is there":                       {topology: topologyOf(initialized), ordinal: "0", data: []string{manifest}},
+		"an empty volume after data":          {topology: topologyOf(initialized), ordinal: "0", want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 is empty but this Redis had data"},
+		"a person accepts the loss":           {topology: strings.ReplaceAll(topologyOf(initialized), "FORCE_EMPTY_PRIMARY=false", "FORCE_EMPTY_PRIMARY=true"), ordinal: "0"},
+		"a replica may be empty":              {topology: topologyOf(initialized), ordinal: "1"},
+		"no guard, no data expected":          {topology: strings.ReplaceAll(topologyOf(initialized), "GUARD=true", "GUARD=false"), ordinal: "0"},
+		"a peer has keys":                     {topology: topologyOf(), ordinal: "0", peerSays: "# Keyspace\r\ndb0:keys=3,expires=0\r\n", want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 is empty but web-1.web-headless holds data"},
+		"a peer is empty":                     {topology: topologyOf(), ordinal: "0", peerSays: "# Keyspace\r\n"},
+		"a peer is loading":                   {topology: topologyOf(), ordinal: "0", peerSays: "LOADING Redis is loading the dataset in memory\n", want: 75, says: "Waiting: web-1.web-headless is loading its data"},
+		"a peer has another password":         {topology: topologyOf(), ordinal: "0", peerSays: "NOAUTH Authentication required.\n", want: 75, says: "Waiting: web-1.web-headless does not say whether it holds data"},
+		"an RDB file that AOF would ignore":   {topology: topologyOf(), ordinal: "0", data: []string{rdb}, want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 has an RDB file but no append-only file, which persistence AOF loads"},
+		"an AOF that RDB would ignore":        {topology: rdbTopology(), ordinal: "0", data: []string{rdb, manifest}, want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 has an append-only file, which persistence RDB does not load"},
+		"RDB with its file":                   {topology: rdbTopology(), ordinal: "0", data: []string{rdb}},
+		"RDB that has not saved yet":          {topology: rdbTopology(), ordinal: "0", data: []string{".flotilla"}},
+		"RDB on an empty volume":              {topology: rdbTopology(), ordinal: "0", want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 is empty but this Redis had data"},
+		"an append-only file of the old sort": {topology: topologyOf(initialized), ordinal: "0", data: []string{"appendonly.aof"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, tc.topology, tc.ordinal)
+			for _, file := range tc.data {
+				p.write("x", "data", file)
+			}
+			if tc.peerSays != "" {
+				p.write(tc.peerSays, "answers", peer)
+			}
+			output, code := p.run("start.sh")
+			if code != tc.want {
+				t.Fatalf("exit code %d, want %d:\n%s", code, tc.want, output)
+			}
+			said, err := os.ReadFile(p.path("termination-log"))
+			if err != nil && tc.says != "" {
+				t.Fatal(err)
+			}
+			if strings.TrimSpace(string(said)) != tc.says {
+				t.Errorf("the termination message is %q, want %q", said, tc.says)
+			}
+			if _, err := os.Stat(p.path("data", ".flotilla")); tc.want != 0 && err == nil {
+				t.Error("a refused volume is marked")
+			}
+		})
+	}
+}
+
+func rdbTopology() string {
+	return strings.ReplaceAll(topologyOf(initialized), "PERSISTENCE=AOF", "PERSISTENCE=RDB")
+}
+
+func TestProbes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ordinal, ping, info string
+		live, ready         bool
+	}{
+		"a primary that answers":            {"0", "PONG", "", true, true},
+		"a server that loads":               {"0", "LOADING Redis is loading the dataset in memory", "", true, false},
+		"a server that runs a script":       {"0", "BUSY Redis is busy running a script.", "", true, false},
+		"another password":                  {"0", "NOAUTH Authentication required.", "", true, false},
+		"no answer":                         {"0", "", "", false, false},
+		"a replica in sync":                 {"1", "PONG", "role:slave\r\nmaster_link_status:up\r\n", true, true},
+		"a replica without its primary":     {"1", "PONG", "role:slave\r\nmaster_link_status:down\r\n", true, false},
+		"a replica that serves no old data": {"1", "MASTERDOWN Link with MASTER is down", "", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, topologyOf(), tc.ordinal)
+			p.write("secret", "auth", "password")
+			if tc.ping != "" {
+				p.write(tc.ping+"\n", "answers", "127.0.0.1 ping")
+				p.write(tc.info, "answers", "127.0.0.1 info replication")
+			}
+			for script, want := range map[string]bool{"live.sh": tc.live, "ready.sh": tc.ready} {
+				if output, code := p.run(script); (code == 0) != want {
+					t.Errorf("%s exits with %d, want success: %t\n%s", script, code, want, output)
+				}
+			}
+		})
+	}
+}
