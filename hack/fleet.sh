@@ -67,8 +67,13 @@ write_config() { # <cluster> <number>
 		  extraArgs:
 		  - {key: advertise-address, value: 192.0.2.1}
 		  - {key: service-cluster-ip-range, value: 10.96.0.0/16}
+		# Alone in their clusters, they need no election, and losing one ends them while the API server is stopped.
+		- name: kube-scheduler
+		  extraArgs:
+		  - {key: leader-elect, value: "false"}
 		- name: kube-controller-manager
 		  extraArgs:
+		  - {key: leader-elect, value: "false"}
 		  - {key: enable-hostpath-provisioner, value: "true"}
 	EOF
 }

@@ -19,7 +19,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -134,7 +133,13 @@ func startPool(t *testing.T, namespace string, adjust ...func(*Config)) *fixture
 			t.Errorf("the manager ended with: %v", err)
 		}
 	})
-	t.Cleanup(stop)
+	t.Cleanup(func() {
+		stop()
+		// A test that failed must not leave the member taken.
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
+		_ = hubCluster.Client.DeleteAllOf(context.Background(), &flotillav1.MemberCluster{})
+		_ = memberOne.Client.Delete(context.Background(), lease)
+	})
 	f := &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: namespace, stop: stop}
 	f.SetDefaultEventuallyTimeout(30 * time.Second)
 	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
@@ -170,10 +175,6 @@ func (f *fixture) unregister(secret *corev1.Secret) {
 
 func (f *fixture) state(name string) func() State {
 	return func() State { s, _ := f.pool.Snapshot(multicluster.ClusterName(name)); return s.State }
-}
-
-func (f *fixture) reason(name string) func() string {
-	return func() string { s, _ := f.pool.Snapshot(multicluster.ClusterName(name)); return s.Reason }
 }
 
 // condition reads "<status> <reason>" of a published condition.
@@ -362,7 +363,7 @@ func TestPool_refuses(t *testing.T) {
 func TestPool_respects_claims(t *testing.T) {
 	ctx := context.Background()
 	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
-	other.Spec.HolderIdentity = ptr.To("other/uid")
+	other.Spec.HolderIdentity = new("other/uid")
 	f := startPool(t, hubCluster.Namespace(t))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: claimNamespace}}
 	f.Expect(client.IgnoreAlreadyExists(memberOne.Client.Create(ctx, namespace))).To(Succeed())
@@ -379,7 +380,7 @@ func TestPool_respects_claims(t *testing.T) {
 	f.Eventually(f.condition("claimed", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 
 	f.Expect(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
-	other.Spec.HolderIdentity = ptr.To("hub/twin")
+	other.Spec.HolderIdentity = new("hub/twin")
 	f.Expect(memberOne.Client.Update(ctx, other)).To(Succeed())
 	f.Eventually(f.condition("claimed", flotillav1.ConditionClaimed)).Should(Equal("False Superseded"))
 	f.Eventually(func() bool { return f.engaged.ended("claimed") }).Should(BeTrue())
@@ -473,6 +474,6 @@ func TestPool_recovers_a_member_that_panicked(t *testing.T) {
 	secret := f.register("panics", memberOne.Kubeconfig())
 	f.Eventually(f.state("panics")).Should(Equal(StateUnreachable))
 	f.Eventually(f.condition("panics", flotillav1.ConditionReady)).Should(Equal("True Connected"))
-	f.Expect(f.engaged.count("panics")).To(Equal(2))
+	f.Eventually(func() int { return f.engaged.count("panics") }).Should(Equal(2))
 	f.unregister(secret)
 }

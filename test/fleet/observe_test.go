@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	appsv1 "k8s.io/api/apps/v1"
@@ -225,6 +226,18 @@ func (f *fleet) fingerprint(names ...string) map[string]string {
 	return out
 }
 
+// settled waits until what earlier scenarios set off has come to rest, and returns the fingerprint.
+func (f *fleet) settled(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	last := f.fingerprint(names...)
+	NewWithT(t).Eventually(func() string {
+		before := last
+		last = f.fingerprint(names...)
+		return cmp.Diff(before, last)
+	}, 30*time.Second, 3*time.Second).Should(BeEmpty())
+	return last
+}
+
 // expectNoWrites counts what API servers accept for a while: only Leases, and what simulated kubelets report, may be written.
 func (f *fleet) expectNoWrites(t *testing.T, during time.Duration, meanwhile func()) {
 	t.Helper()
@@ -286,19 +299,8 @@ func notOurs(resourceName string) bool {
 	return false
 }
 
-// idleTime is how long nothing may be written; FLEET_IDLE lengthens it for drills.
-func idleTime(t *testing.T) time.Duration {
-	t.Helper()
-	text := os.Getenv("FLEET_IDLE")
-	if text == "" {
-		return 30 * time.Second
-	}
-	duration, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("FLEET_IDLE: %v", err)
-	}
-	return duration
-}
+// idleTime is how long nothing may be written; drills lengthen it.
+var idleTime = 30 * time.Second
 
 func conditionStatus(conditions []metav1.Condition, kind string) string {
 	condition := apimeta.FindStatusCondition(conditions, kind)

@@ -173,7 +173,7 @@ func nodesJoinAndLeave(t *testing.T, f *fleet) {
 func joinAndLeave(t *testing.T, f *fleet) {
 	g := NewWithT(t)
 	const name = "member-4"
-	others := f.fingerprint("member-1", "member-2", "member-3")
+	others := f.settled(t, "member-1", "member-2", "member-3")
 	f.prepareMember(t, name)
 	secret := f.registration(t, name, map[string]string{"region": "us"})
 	g.Expect(f.hub.Create(f.ctx, secret)).To(Succeed())
@@ -296,7 +296,7 @@ func expectBack(t *testing.T, f *fleet, name string) {
 }
 
 func idle(t *testing.T, f *fleet) {
-	f.expectNoWrites(t, idleTime(t), nil)
+	f.expectNoWrites(t, idleTime, nil)
 	f.expectNoWrites(t, 20*time.Second, func() {
 		f.stopManager(t)
 		f.startManager(t)
