@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,10 +53,10 @@ func (c claim) hold(ctx context.Context, member client.Client, takeOver string) 
 	now := metav1.NewMicroTime(c.clock.Now())
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != c.holder() {
 		lease.Spec.AcquireTime = &now
-		lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
+		lease.Spec.LeaseTransitions = new(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
 	}
-	lease.Spec.HolderIdentity = ptr.To(c.holder())
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(c.duration / time.Second))
+	lease.Spec.HolderIdentity = new(c.holder())
+	lease.Spec.LeaseDurationSeconds = new(int32(c.duration / time.Second))
 	lease.Spec.RenewTime = &now
 	// The update carries the resourceVersion that was read, so that of two hubs only one can take it.
 	if err := member.Update(ctx, lease); err != nil {
@@ -101,8 +100,8 @@ func (c claim) create(ctx context.Context, member client.Client) error {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity:       ptr.To(c.holder()),
-				LeaseDurationSeconds: ptr.To(int32(c.duration / time.Second)),
+				HolderIdentity:       new(c.holder()),
+				LeaseDurationSeconds: new(int32(c.duration / time.Second)),
 				AcquireTime:          &now,
 				RenewTime:            &now,
 				LeaseTransitions:     ptr.To[int32](0),
@@ -133,7 +132,7 @@ func (c claim) release(ctx context.Context, member client.Client) error {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != c.holder() {
 		return nil
 	}
-	preconditions := client.Preconditions{UID: ptr.To[types.UID](lease.UID), ResourceVersion: ptr.To(lease.ResourceVersion)}
+	preconditions := client.Preconditions{UID: new(lease.UID), ResourceVersion: new(lease.ResourceVersion)}
 	return client.IgnoreNotFound(member.Delete(ctx, lease, preconditions))
 }
 

@@ -41,7 +41,7 @@ func NewController(name string, mgr mcmanager.Manager, members Directory, worker
 		SkipNameValidation:      mgr.GetControllerOptions().SkipNameValidation,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[Request](firstBackoff, longestBackoff),
 		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[Request]) workqueue.TypedRateLimitingInterface[Request] {
-			queue := newFairQueue(name, workers, limiter, clock.RealClock{})
+			queue := newFairQueue(name, workers, limiter)
 			queues.add(name, queue.lanes, members)
 			return queue
 		},

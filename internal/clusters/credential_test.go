@@ -202,7 +202,7 @@ func TestCredential_shows_no_secret(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		shown += fmt.Sprintf(verb+verb+verb, accepted, *accepted, nested)
 	}
-	for _, secret := range []string{secretToken, fmt.Sprintf("%x", secretToken), fmt.Sprint([]byte(secretToken)), "PRIVATE KEY", "s3cr3t"} {
+	for _, secret := range []string{secretToken, fmt.Sprintf("%x", secretToken), fmt.Sprintf("%d", []byte(secretToken)), "PRIVATE KEY", "s3cr3t"} {
 		if strings.Contains(shown, secret) {
 			t.Errorf("%q is shown", secret)
 		}

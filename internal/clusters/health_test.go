@@ -52,8 +52,21 @@ func TestHealth_due(t *testing.T) {
 	if due := h.due(start.Add(time.Hour)); due.Before(start.Add(time.Hour + 8*time.Second)) {
 		t.Errorf("with traffic: due after %s", due.Sub(start))
 	}
-	if h.due(time.Time{}) != h.due(time.Time{}) {
-		t.Error("the time must not change until something is heard")
+	if once, again := h.due(time.Time{}), h.due(time.Time{}); once != again {
+		t.Errorf("the time must not change until something is heard: %s, then %s", once, again)
+	}
+	// Members that were heard of one after the other are not probed at the same pace.
+	pauses := map[time.Duration]bool{}
+	for i := range 100 {
+		heard := start.Add(time.Duration(i) * time.Second)
+		pause := h.due(heard).Sub(heard)
+		if pause < 8*time.Second || pause > 12*time.Second {
+			t.Errorf("heard %s after the start: due after %s", heard.Sub(start), pause)
+		}
+		pauses[pause] = true
+	}
+	if len(pauses) < 90 {
+		t.Errorf("the pauses are not spread: %d different ones of 100", len(pauses))
 	}
 	h.asked = true
 	if due := h.due(start.Add(time.Hour)); due != start.Add(time.Second) {

@@ -87,7 +87,7 @@ func denyAddresses(_, address string, _ syscall.RawConn) error {
 // RoundTrip implements http.RoundTripper.
 func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isWatch(req) {
-		resp, err := l.http.RoundTrip(l.address(req, req.Context()))
+		resp, err := l.http.RoundTrip(l.address(req.Context(), req))
 		if err == nil && resp.StatusCode == http.StatusOK {
 			resp.Body = l.follow(req, resp.Body)
 		}
@@ -98,7 +98,7 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		deadline = listDeadline
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), deadline)
-	resp, err := l.http.RoundTrip(l.address(req, ctx))
+	resp, err := l.http.RoundTrip(l.address(ctx, req))
 	if err != nil {
 		cancel()
 		return nil, err
@@ -107,8 +107,8 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// address copies a request, directs it to the member's server and authenticates it.
-func (l *link) address(req *http.Request, ctx context.Context) *http.Request {
+// address copies a request for ctx, directs it to the member's server and authenticates it.
+func (l *link) address(ctx context.Context, req *http.Request) *http.Request {
 	out := req.Clone(ctx)
 	server := l.credential.server
 	out.URL.Scheme, out.URL.Host, out.Host = server.Scheme, server.Host, ""

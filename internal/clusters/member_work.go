@@ -79,8 +79,7 @@ func (m *member) onProgress(state State) {
 // onAttemptFailed decides what a failed attempt means and when the next one is.
 func (m *member) onAttemptFailed(err error, found *findings) {
 	now := m.pool.cfg.Clock.Now()
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		m.health = health{policy: m.pool.cfg.Health}
 		m.retryAt = now.Add(m.retries.next(now, true))
 		m.refuse(refused, found)

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -195,7 +194,7 @@ func (w *publisher) remove(ctx context.Context, m *member) error {
 	err := w.pool.hub.reader.Get(ctx, client.ObjectKey{Name: string(m.name)}, object)
 	if err == nil {
 		w.tell(object, m.takeEvents())
-		err = w.pool.hub.client.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.UID)})
+		err = w.pool.hub.client.Delete(ctx, object, client.Preconditions{UID: new(object.UID)})
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing MemberCluster %q: %w", m.name, err)

@@ -58,16 +58,16 @@ type fairQueue struct {
 
 var _ priorityqueue.PriorityQueue[Request] = &fairQueue{}
 
-func newFairQueue(controller string, workers int, limiter workqueue.TypedRateLimiter[Request], clk clock.WithTicker) *fairQueue {
-	lanes := newLanes(workers, clk)
-	fresh := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Request]{Name: controller, Clock: clk, Queue: lanes})
+func newFairQueue(controller string, workers int, limiter workqueue.TypedRateLimiter[Request]) *fairQueue {
+	lanes := newLanes(workers)
+	fresh := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Request]{Name: controller, Queue: lanes})
 	return &fairQueue{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[Request]{
-			Clock: clk, DelayingQueue: fresh,
+			DelayingQueue: fresh,
 		}),
 		lanes:        lanes,
 		limiter:      limiter,
-		laterInitial: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Request]{Clock: clk, Queue: initialLanes{lanes}}),
+		laterInitial: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Request]{Queue: initialLanes{lanes}}),
 	}
 }
 
@@ -162,9 +162,9 @@ type waiter struct {
 	place *list.Element
 }
 
-func newLanes(workers int, clk clock.PassiveClock) *lanes {
+func newLanes(workers int) *lanes {
 	l := &lanes{
-		clock:      clk,
+		clock:      clock.RealClock{},
 		workers:    workers,
 		limit:      max(1, workers/4),
 		byCluster:  map[multicluster.ClusterName]*lane{},

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -64,7 +63,7 @@ func holds(l *lanes) bool {
 }
 
 func TestLanes_quiet_member_waits_for_at_most_one_of_a_noisy_one(t *testing.T) {
-	l := newLanes(16, clock.RealClock{})
+	l := newLanes(16)
 	for i := range 5000 {
 		l.Add(requestFor("noisy", fmt.Sprint(i)))
 	}
@@ -78,7 +77,7 @@ func TestLanes_quiet_member_waits_for_at_most_one_of_a_noisy_one(t *testing.T) {
 }
 
 func TestLanes_members_take_turns(t *testing.T) {
-	l := newLanes(1, clock.RealClock{})
+	l := newLanes(1)
 	for _, clusterName := range []multicluster.ClusterName{"a", "b", "c"} {
 		for i := range 3 {
 			l.Add(requestFor(clusterName, fmt.Sprint(i)))
@@ -112,7 +111,7 @@ func TestLanes_limit_of_a_member(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := newLanes(tc.workers, clock.RealClock{})
+			l := newLanes(tc.workers)
 			for i := range 100 {
 				l.Add(requestFor("noisy", fmt.Sprint(i)))
 			}
@@ -133,7 +132,7 @@ func TestLanes_limit_of_a_member(t *testing.T) {
 }
 
 func TestLanes_member_over_its_limit_shrinks_while_another_waits(t *testing.T) {
-	l := newLanes(8, clock.RealClock{})
+	l := newLanes(8)
 	for i := range 100 {
 		l.Add(requestFor("noisy", fmt.Sprint(i)))
 	}
@@ -157,7 +156,7 @@ func TestLanes_member_over_its_limit_shrinks_while_another_waits(t *testing.T) {
 }
 
 func TestLanes_hub_has_no_limit(t *testing.T) {
-	l := newLanes(8, clock.RealClock{})
+	l := newLanes(8)
 	for i := range 20 {
 		l.Add(requestFor("", fmt.Sprint(i)))
 	}
@@ -166,7 +165,7 @@ func TestLanes_hub_has_no_limit(t *testing.T) {
 
 func TestLanes_worker_waits_for_the_end_of_a_pass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLanes(4, clock.RealClock{})
+		l := newLanes(4)
 		for i := range 4 {
 			l.Add(requestFor("noisy", fmt.Sprint(i)))
 		}
@@ -193,7 +192,7 @@ func TestLanes_worker_waits_for_the_end_of_a_pass(t *testing.T) {
 }
 
 func TestLanes_a_request_is_passed_once_at_a_time(t *testing.T) {
-	l := newLanes(4, clock.RealClock{})
+	l := newLanes(4)
 	one := requestFor("a", "one")
 	l.Add(one)
 	l.Add(one)
@@ -218,7 +217,7 @@ func TestLanes_a_request_is_passed_once_at_a_time(t *testing.T) {
 }
 
 func TestLanes_fresh_before_initial(t *testing.T) {
-	l := newLanes(4, clock.RealClock{})
+	l := newLanes(4)
 	for i := range 3 {
 		l.add(requestFor("a", fmt.Sprintf("initial-%d", i)), levelInitial)
 	}
@@ -232,7 +231,7 @@ func TestLanes_fresh_before_initial(t *testing.T) {
 }
 
 func TestLanes_raised_during_the_pass(t *testing.T) {
-	l := newLanes(4, clock.RealClock{})
+	l := newLanes(4)
 	one := requestFor("a", "one")
 	l.Add(one)
 	take(t, l, 1)
@@ -247,7 +246,7 @@ func TestLanes_raised_during_the_pass(t *testing.T) {
 
 func TestLanes_shut_down(t *testing.T) {
 	t.Run("hands out what waits, without limits, then ends", func(t *testing.T) {
-		l := newLanes(4, clock.RealClock{})
+		l := newLanes(4)
 		for i := range 6 {
 			l.Add(requestFor("a", fmt.Sprint(i)))
 		}
@@ -259,7 +258,7 @@ func TestLanes_shut_down(t *testing.T) {
 		}
 	})
 	t.Run("wakes all workers", func(*testing.T) {
-		l := newLanes(4, clock.RealClock{})
+		l := newLanes(4)
 		var workers sync.WaitGroup
 		for range 4 {
 			workers.Go(func() { l.Get() })
@@ -269,7 +268,7 @@ func TestLanes_shut_down(t *testing.T) {
 	})
 	t.Run("drains", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLanes(4, clock.RealClock{})
+			l := newLanes(4)
 			l.Add(requestFor("a", "one"))
 			running := take(t, l, 1)[0]
 			drained := make(chan struct{})
@@ -289,7 +288,7 @@ func TestLanes_shut_down(t *testing.T) {
 	})
 	t.Run("stops draining", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLanes(4, clock.RealClock{})
+			l := newLanes(4)
 			l.Add(requestFor("a", "one"))
 			take(t, l, 1)
 			drained := make(chan struct{})
@@ -308,7 +307,7 @@ func TestLanes_shut_down(t *testing.T) {
 // after it was added, no two passes of one request overlap, and no limit is broken.
 func TestLanes_workers_lose_nothing(t *testing.T) {
 	const workers, adders, adds, members = 8, 4, 3000, 5
-	l := newLanes(workers, clock.RealClock{})
+	l := newLanes(workers)
 	var mu sync.Mutex
 	added, seen := map[Request]int{}, map[Request]int{}
 	running := map[Request]bool{}
@@ -360,7 +359,7 @@ func TestLanes_workers_lose_nothing(t *testing.T) {
 
 func TestLanes_depths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLanes(4, clock.RealClock{})
+		l := newLanes(4)
 		l.add(requestFor("a", "one"), levelInitial)
 		time.Sleep(2 * time.Second)
 		l.Add(requestFor("a", "two"))
@@ -376,7 +375,7 @@ func TestLanes_depths(t *testing.T) {
 func TestFairQueue_levels_survive_the_backoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Second, time.Minute)
-		queue := newFairQueue("test", 4, limiter, clock.RealClock{})
+		queue := newFairQueue("test", 4, limiter)
 		defer queue.ShutDown()
 		initial, fresh, now := requestFor("a", "initial"), requestFor("a", "fresh"), requestFor("a", "now")
 		queue.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(handler.LowPriority)}, initial)
@@ -414,7 +413,7 @@ func TestFairQueue_shut_down_leaves_nothing_running(t *testing.T) {
 			// The test fails when a goroutine is left.
 			synctest.Test(t, func(t *testing.T) {
 				limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Second, time.Minute)
-				queue := newFairQueue("test", 4, limiter, clock.RealClock{})
+				queue := newFairQueue("test", 4, limiter)
 				queue.AddAfter(requestFor("a", "late"), time.Hour)
 				stop(queue)
 				if _, _, shutdown := queue.GetWithPriority(); !shutdown {
@@ -426,7 +425,7 @@ func TestFairQueue_shut_down_leaves_nothing_running(t *testing.T) {
 }
 
 func BenchmarkLanes(b *testing.B) {
-	l := newLanes(16, clock.RealClock{})
+	l := newLanes(16)
 	requests := make([]Request, 10000)
 	for i := range requests {
 		requests[i] = requestFor(multicluster.ClusterName(fmt.Sprint(i%100)), fmt.Sprint(i))

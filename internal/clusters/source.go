@@ -85,26 +85,34 @@ type memberWatch[T client.Object] struct {
 // String names the source in logs.
 func (w *memberWatch[T]) String() string { return fmt.Sprintf("%T in %s", w.obj, w.clusterName) }
 
-// Start implements source.TypedSource. ctx ends with the engagement.
+// errInformerStopped says that a member's cache has stopped before its engagement has ended.
+var errInformerStopped = errors.New("the informer has stopped")
+
+// Start implements source.TypedSource. ctx ends with the engagement. An error ends the manager, so there is none when
+// there is merely nothing to watch: the member leaves, or its cache does not have the kind.
 func (w *memberWatch[T]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) error {
-	// A controller that starts late starts the sources of members that have left meanwhile as well. An error then
-	// would end the manager.
-	if ctx.Err() != nil {
+	// A controller that starts late starts the sources of members that have left meanwhile as well.
+	if hasEnded(ctx) {
 		return nil
 	}
+	err := w.watch(ctx, queue)
+	if hasEnded(ctx) || isNotCached(err) || errors.Is(err, errInformerStopped) {
+		return nil
+	}
+	return err
+}
+
+// watch adds the handler to the member's informer until ctx ends.
+func (w *memberWatch[T]) watch(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) error {
 	informer, err := w.member.GetCache().GetInformer(ctx, w.obj, cache.BlockUntilSynced(false))
 	if err != nil {
-		var notCached *cache.ErrResourceNotCached
-		if ctx.Err() != nil || errors.As(err, &notCached) {
-			return nil
-		}
 		return fmt.Errorf("getting the informer for %T of cluster %q: %w", w.obj, w.clusterName, err)
 	}
 	registration, err := informer.AddEventHandler(w.handler(ctx, queue))
-	if err != nil {
-		if ctx.Err() != nil || informer.IsStopped() {
-			return nil
-		}
+	switch {
+	case err != nil && informer.IsStopped():
+		return errInformerStopped
+	case err != nil:
 		return fmt.Errorf("watching %T of cluster %q: %w", w.obj, w.clusterName, err)
 	}
 	// The caches of a member may outlive its engagement.
@@ -114,6 +122,15 @@ func (w *memberWatch[T]) Start(ctx context.Context, queue workqueue.TypedRateLim
 		recovering.OnRecovered(ctx, func() { w.queueAll(ctx, queue) })
 	}
 	return nil
+}
+
+// hasEnded reports whether an engagement is over.
+func hasEnded(ctx context.Context) bool { return ctx.Err() != nil }
+
+// isNotCached reports whether a member's cache does not have a kind.
+func isNotCached(err error) bool {
+	_, ok := errors.AsType[*cache.ErrResourceNotCached](err)
+	return ok
 }
 
 func (w *memberWatch[T]) handler(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Request]) toolscache.ResourceEventHandlerDetailedFuncs {

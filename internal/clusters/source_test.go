@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -85,7 +84,7 @@ func syncedCluster(t *testing.T, env *testenv.Cluster, namespace string) *recove
 }
 
 func newTestQueue(t *testing.T) *fairQueue {
-	queue := newFairQueue("source-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Millisecond, time.Second), clock.RealClock{})
+	queue := newFairQueue("source-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Millisecond, time.Second))
 	t.Cleanup(queue.ShutDown)
 	return queue
 }
@@ -245,7 +244,7 @@ func TestOnChange(t *testing.T) {
 		members.set(ready("early"))
 		members.set(away("early"))
 
-		queue := newFairQueue("change-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Second, time.Minute), clock.RealClock{})
+		queue := newFairQueue("change-test", 4, workqueue.NewTypedItemExponentialFailureRateLimiter[Request](time.Second, time.Minute))
 		defer queue.ShutDown()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()

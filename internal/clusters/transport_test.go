@@ -168,8 +168,12 @@ func TestTransport_holds_failed_watches(t *testing.T) {
 		status int32
 		held   bool
 	}{
-		{http.StatusUnauthorized, true}, {http.StatusServiceUnavailable, true}, {http.StatusForbidden, true},
-		{http.StatusGone, false}, {http.StatusTooManyRequests, false}, {http.StatusNotFound, false},
+		{http.StatusUnauthorized, true},
+		{http.StatusServiceUnavailable, true},
+		{http.StatusForbidden, true},
+		{http.StatusGone, false},
+		{http.StatusTooManyRequests, false},
+		{http.StatusNotFound, false},
 	} {
 		t.Run(http.StatusText(int(tc.status)), func(t *testing.T) {
 			f := newTransportFixture(t)

@@ -66,7 +66,7 @@ func TestEntryOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.observation.Name = "eu-1"
 			entry := EntryOf(tc.observation, 7, noon)
-			got := []any{entry.Name, entry.Ready, entry.Reason, entry.Since.Time.UTC(), entry.ObservedGeneration, entry.Applied}
+			got := []any{entry.Name, entry.Ready, entry.Reason, entry.Since.UTC(), entry.ObservedGeneration, entry.Applied}
 			want := []any{"eu-1", tc.ready, tc.reason, tc.since, tc.observed, tc.applied}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)

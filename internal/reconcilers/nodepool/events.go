@@ -65,10 +65,10 @@ func clean(text string, most int) string {
 	return strings.TrimSuffix(strings.TrimSpace(text), ".")
 }
 
-// count is a number with its noun: "1 node", "2 nodes".
-func count(n int, noun string) string {
+// nodeCount is a number of nodes for a message: "1 node", "2 nodes".
+func nodeCount(n int) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 node"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d nodes", n)
 }

@@ -61,7 +61,7 @@ func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at p
 				return reconcile.Result{}, err
 			}
 			r.Recorder.Record(at.cluster, pool, warning("Released", "Release",
-				fmt.Sprintf("The CRD is being deleted, %s keep what the pool gave them", count(found.carriers, "node"))))
+				fmt.Sprintf("The CRD is being deleted, %s keep what the pool gave them", nodeCount(found.carriers))))
 			return reconcile.Result{}, nil
 		}
 	}

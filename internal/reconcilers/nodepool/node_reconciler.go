@@ -56,7 +56,8 @@ type NodeReconciler struct {
 func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (reconcile.Result, error) {
 	member, err := writableMember(r.Members, req.ClusterName)
 	if err != nil || member == nil {
-		return r.absent(req.ClusterName), err
+		r.forgetIfGone(req.ClusterName)
+		return reconcile.Result{}, err
 	}
 	at := nodeKey{req.ClusterName, req.Name}
 	node := &corev1.Node{}
@@ -86,12 +87,11 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	return reconcile.Result{RequeueAfter: done.again()}, nil
 }
 
-// absent forgets a member that is not there any more.
-func (r *NodeReconciler) absent(clusterName multicluster.ClusterName) reconcile.Result {
+// forgetIfGone forgets a member that is not registered any more.
+func (r *NodeReconciler) forgetIfGone(clusterName multicluster.ClusterName) {
 	if _, registered := r.Members.Snapshot(clusterName); !registered {
 		r.Ledger.forgetCluster(clusterName)
 	}
-	return reconcile.Result{}
 }
 
 // apply plans and patches; after a conflict it starts again from a live read.

@@ -115,7 +115,7 @@ func TestReconcile_heals_nodes(t *testing.T) {
 	// A node that leaves is made as it was.
 	node = h.node("heal-2")
 	h.update(node, func() { delete(node.Labels, "flotilla.test/pool") })
-	pool := h.applied("heal", 1)
+	h.applied("heal", 1)
 	if node := h.node("heal-2"); len(node.Annotations) > 0 || len(node.Spec.Taints) > 0 {
 		t.Errorf("node heal-2 is not as it was: %v %v", node.Annotations, node.Spec.Taints)
 	}
@@ -127,7 +127,7 @@ func TestReconcile_heals_nodes(t *testing.T) {
 	node = h.node("heal-1")
 	h.update(node, func() { delete(node.Labels, "flotilla.test/pool") })
 	h.until("heal", func(g Gomega) { g.Expect(h.pool("heal").Finalizers).To(BeEmpty()) })
-	pool = h.applied("heal", 0)
+	pool := h.applied("heal", 0)
 	if got := condition(pool, flotillav1.ConditionReady); got.Status != metav1.ConditionTrue || got.Reason != flotillav1.ReasonNoMatchingNodes {
 		t.Errorf("Ready of an emptied pool: got %+v", got)
 	}

@@ -59,7 +59,7 @@ func report(pool *flotillav1.NodePool, found census, class classOutcome, now tim
 func reportDeletion(pool *flotillav1.NodePool, found census, now time.Time) {
 	pool.Status.ObservedGeneration = pool.Generation
 	set := setter(pool, now)
-	message := fmt.Sprintf("%s still carry keys of the pool, which is being deleted", count(found.carriers, "node"))
+	message := fmt.Sprintf("%s still carry keys of the pool, which is being deleted", nodeCount(found.carriers))
 	if found.carriers == 1 {
 		message = "1 node still carries keys of the pool, which is being deleted"
 	}
@@ -91,7 +91,7 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	not := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
-	pending := count(len(found.pending), "node")
+	pending := nodeCount(len(found.pending))
 	switch {
 	case len(found.refused) > 0:
 		return not(flotillav1.ReasonApplyFailed, "Keys that no pool may set: %s", enumerate(sets.List(found.refusedKeys)))
@@ -104,7 +104,7 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	case len(found.fighting) > 0:
 		return not(flotillav1.ReasonOwnershipFight, "Something keeps changing %s on %s", enumerate(sets.List(found.fightKeys)), enumerate(found.fighting))
 	case len(found.waiting) > 0 && found.halted:
-		return not(flotillav1.ReasonRolloutHalted, "Over %d%% of the nodes are not ready, so NoExecute taints wait on %s", haltPercent, count(len(found.waiting), "node"))
+		return not(flotillav1.ReasonRolloutHalted, "Over %d%% of the nodes are not ready, so NoExecute taints wait on %s", haltPercent, nodeCount(len(found.waiting)))
 	case len(found.pending) > 0:
 		return not(flotillav1.ReasonNodesPending, "Changes to %s are on their way", pending)
 	case found.counts.NodeCount == 0:
@@ -112,7 +112,7 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	}
 	return metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: flotillav1.ReasonAllNodesUpdated,
-		Message: fmt.Sprintf("Nothing is left to do on %s", count(int(found.counts.NodeCount), "node")),
+		Message: fmt.Sprintf("Nothing is left to do on %s", nodeCount(int(found.counts.NodeCount))),
 	}
 }
 
@@ -133,7 +133,7 @@ func healthCondition(found census) metav1.Condition {
 	case len(found.notReady) > 0:
 		return metav1.Condition{
 			Status: metav1.ConditionFalse, Reason: flotillav1.ReasonNodesNotReady,
-			Message: fmt.Sprintf("%d of %s not ready: %s", len(found.notReady), count(int(found.counts.NodeCount), "node"), enumerate(found.notReady)),
+			Message: fmt.Sprintf("%d of %s not ready: %s", len(found.notReady), nodeCount(int(found.counts.NodeCount)), enumerate(found.notReady)),
 		}
 	}
 	return metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonAllNodesReady, Message: "All nodes are ready"}
@@ -148,7 +148,7 @@ func progressCondition(pool *flotillav1.NodePool, found census) metav1.Condition
 	case len(found.pending) > 0:
 		return metav1.Condition{
 			Status: metav1.ConditionTrue, Reason: flotillav1.ReasonNodesPending,
-			Message: fmt.Sprintf("Changes to %s are on their way", count(len(found.pending), "node")),
+			Message: fmt.Sprintf("Changes to %s are on their way", nodeCount(len(found.pending))),
 		}
 	}
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled, Message: "Nothing is on its way"}

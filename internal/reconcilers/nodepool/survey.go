@@ -76,17 +76,7 @@ func survey(in surveyInput) census {
 	sums := newSums()
 	for i := range in.nodes {
 		node := &in.nodes[i]
-		matches := self.matches(node)
-		recorded := mayRecord(node, in.pool.Name)
-		if recorded {
-			var e entry
-			if e, recorded = recordOf(node)[in.pool.Name]; recorded {
-				c.carriers++
-				for k := range e.items {
-					c.recordedKeys.Insert(k.String())
-				}
-			}
-		}
+		matches, recorded := self.matches(node), c.addRecord(node, in.pool.Name)
 		if !matches && !recorded {
 			continue
 		}
@@ -114,10 +104,26 @@ func survey(in surveyInput) census {
 // supposingSelf returns the pool's view with all authority, and the views with it in place.
 func supposingSelf(pool *flotillav1.NodePool, views []*view) (*view, []*view) {
 	self := viewOf(pool).supposing()
-	others := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return v.name == pool.Name })
-	all := append(others, self)
+	all := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return v.name == pool.Name })
+	all = append(all, self)
 	sortViews(all)
 	return self, all
+}
+
+// addRecord takes the pool's entry in the record of one node into account and reports whether there is one.
+func (c *census) addRecord(node *corev1.Node, poolName string) bool {
+	if !mayRecord(node, poolName) {
+		return false
+	}
+	recorded, ok := recordOf(node)[poolName]
+	if !ok {
+		return false
+	}
+	c.carriers++
+	for k := range recorded.items {
+		c.recordedKeys.Insert(k.String())
+	}
+	return true
 }
 
 // add takes the outcome of one node into account.

@@ -49,8 +49,8 @@ func refused(err error) bool {
 	if !errors.As(err, &status) || outdated(err) {
 		return false
 	}
-	switch code := status.Status().Code; {
-	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	default:
 		return code >= 400 && code <= 500
