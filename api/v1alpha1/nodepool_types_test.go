@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
@@ -120,10 +122,9 @@ func TestNodePool_Defaults(t *testing.T) {
 		p.Spec.Rollout = &flotillav1.NodePoolRollout{}
 		nodeTaint("example.com/x", corev1.TaintEffectNoSchedule)(p)
 	})
-	if err := server.Client.Create(t.Context(), pool); err != nil {
+	if err := server.Client.Create(t.Context(), pool, client.DryRunAll); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Client.Delete(t.Context(), pool) })
 	if pool.Spec.ConflictPolicy != flotillav1.NodeConflictPolicyPreserve || pool.Spec.DeletionPolicy != flotillav1.NodeDeletionPolicyClean ||
 		pool.Spec.Taints[0].Propagation != flotillav1.TaintPropagationAlways || pool.Spec.Rollout.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("defaults: got %+v", pool.Spec)
