@@ -30,7 +30,7 @@ const (
 	ReasonParseError = "ParseError"
 	// ReasonKeyMissing says that the Secret lacks the key of its convention.
 	ReasonKeyMissing = "KeyMissing"
-	// ReasonTooLarge says that the kubeconfig is larger than 1 MiB.
+	// ReasonTooLarge says that the kubeconfig is larger than 256 KiB.
 	ReasonTooLarge = "TooLarge"
 	// ReasonContextInvalid says that the current context, its cluster or its user does not exist.
 	ReasonContextInvalid = "ContextInvalid"

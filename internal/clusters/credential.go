@@ -22,13 +22,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// maxKubeconfigBytes is what the API server allows a Secret to hold.
-const maxKubeconfigBytes = 1 << 20
+// maxCredentialBytes is far more than one credential takes, and a quarter of what the API server allows a Secret to hold:
+// what is parsed is not trusted.
+const maxCredentialBytes = 256 << 10
 
 // Kinds of credentials, as MemberCluster's status names them.
 const (
@@ -118,14 +120,15 @@ func (c credential) MarshalJSON() ([]byte, error) { return json.Marshal(c.String
 // current context only.
 func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *refusal) {
 	switch {
-	case len(kubeconfig) > maxKubeconfigBytes:
-		return nil, refuseCredential(flotillav1.ReasonTooLarge, "The kubeconfig is larger than 1 MiB")
+	case len(kubeconfig) > maxCredentialBytes:
+		return nil, refuseCredential(flotillav1.ReasonTooLarge, "The kubeconfig is larger than 256 KiB")
 	case len(kubeconfig) == 0:
 		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The kubeconfig is empty")
 	}
 	config := &clientcmdapi.Config{}
-	if err := yaml.UnmarshalStrict(kubeconfig, config); err != nil {
-		return nil, refuseCredential(flotillav1.ReasonParseError, parseMessage(err))
+	strict, err := unmarshalYAML(kubeconfig, config)
+	if refused := refuseUnparsed("kubeconfig", "YAML or JSON of kind Config", strict, err); refused != nil {
+		return nil, refused
 	}
 	if refused := refuseDangerous(config); refused != nil {
 		return nil, refused
@@ -134,6 +137,11 @@ func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *re
 	if refused != nil {
 		return nil, refused
 	}
+	return accept(cluster, user, hubEndpoints)
+}
+
+// accept makes a credential of one cluster and one user.
+func accept(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo, hubEndpoints []string) (*credential, *refusal) {
 	accepted := &credential{serverName: cluster.TLSServerName}
 	if refused := accepted.takeServer(cluster, hubEndpoints); refused != nil {
 		return nil, refused
@@ -145,15 +153,31 @@ func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *re
 	return accepted, nil
 }
 
-// unknownField finds the name of a field in the decoder's message.
-var unknownField = regexp.MustCompile(`unknown field "([A-Za-z][A-Za-z.-]{0,62})"`)
-
-// parseMessage says what is wrong without quoting the kubeconfig: the decoder's own messages contain values.
-func parseMessage(err error) string {
-	if match := unknownField.FindStringSubmatch(err.Error()); match != nil {
-		return fmt.Sprintf("The kubeconfig has the unknown field %q", match[1])
+// unmarshalYAML reads YAML or JSON. Names of fields are taken as they are written: encoding/json would also take EXEC for
+// exec, and one of both would hide the other.
+func unmarshalYAML(content []byte, into any) (strict []error, err error) {
+	encoded, err := yaml.YAMLToJSONStrict(content)
+	if err != nil {
+		return nil, fmt.Errorf("reading YAML: %w", err)
 	}
-	return "The kubeconfig is not valid YAML or JSON of kind Config"
+	return kjson.UnmarshalStrict(encoded, into)
+}
+
+// unknownField finds the name of a field in the decoder's message.
+var unknownField = regexp.MustCompile(`unknown field "(?:[^"]*\.)?([A-Za-z][A-Za-z-]{0,62})"`)
+
+// refuseUnparsed says what is wrong without quoting the content: the decoder's own messages contain values.
+func refuseUnparsed(what, want string, strict []error, err error) *refusal {
+	switch {
+	case err != nil:
+		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s is not valid %s", what, want))
+	case len(strict) == 0:
+		return nil
+	}
+	if match := unknownField.FindStringSubmatch(strict[0].Error()); match != nil {
+		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has the unknown field %q", what, match[1]))
+	}
+	return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has an unknown or a doubled field", what))
 }
 
 // refuseDangerous refuses what would run a program or read a file of the manager.
@@ -218,23 +242,23 @@ func (c *credential) takeServer(cluster *clientcmdapi.Cluster, hubEndpoints []st
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil || server.Scheme != "https" {
-		return refuseCredential(flotillav1.ReasonHTTPNotAllowed, "The server of the kubeconfig is not an https URL")
+		return refuseCredential(flotillav1.ReasonHTTPNotAllowed, "The server of the registration is not an https URL")
 	}
 	switch {
 	case server.User != nil:
-		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The server of the kubeconfig contains a user name or password")
+		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The server of the registration contains a user name or password")
 	case server.Hostname() == "" || server.RawQuery != "" || server.Fragment != "" || server.Opaque != "":
-		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server of the kubeconfig is not a plain URL of host, port and path")
+		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server of the registration is not a plain URL of host, port and path")
 	case hostDenied(server.Hostname()):
 		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server's address is a link-local, metadata or unspecified one")
 	case slices.Contains(hubEndpoints, hostPort(server)):
 		return refuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself")
 	case len(cluster.CertificateAuthorityData) == 0:
-		return refuseCredential(flotillav1.ReasonCAMissing, "The kubeconfig has no certificate-authority-data")
+		return refuseCredential(flotillav1.ReasonCAMissing, "The registration has no certificate authority data")
 	}
 	c.roots = x509.NewCertPool()
 	if !c.roots.AppendCertsFromPEM(cluster.CertificateAuthorityData) {
-		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate-authority-data of the kubeconfig holds no certificate")
+		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate authority data of the registration holds no certificate")
 	}
 	server.Path = strings.TrimSuffix(server.Path, "/")
 	server.RawPath = ""
@@ -254,20 +278,20 @@ func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
 		c.certificate, c.key = seal(user.ClientCertificateData), seal(user.ClientKeyData)
 		config, err := c.tlsConfig()
 		if err != nil {
-			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the kubeconfig do not belong together")
+			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the registration do not belong together")
 		}
 		if leaf := config.Certificates[0].Leaf; leaf != nil {
 			c.expires = leaf.NotAfter
 		}
 	case user.Token != "":
 		if strings.ContainsFunc(user.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return refuseCredential(flotillav1.ReasonParseError, "The token of the kubeconfig has characters that no token has")
+			return refuseCredential(flotillav1.ReasonParseError, "The token of the registration has characters that no token has")
 		}
 		c.kind = credentialToken
 		c.token = seal([]byte(user.Token))
 		c.expires = tokenExpiry(user.Token)
 	default:
-		return refuseCredential(flotillav1.ReasonCredentialMissing, "The user of the kubeconfig has neither a token nor a client certificate with its key")
+		return refuseCredential(flotillav1.ReasonCredentialMissing, "The registration has neither a token nor a client certificate with its key")
 	}
 	return nil
 }

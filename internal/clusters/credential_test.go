@@ -91,7 +91,7 @@ func TestParseCredential_refuses(t *testing.T) {
 		"an unknown field":        {raw: "{current-contxt: a}", want: flotillav1.ReasonParseError},
 		"a duplicate field":       {raw: "{kind: Config, kind: Config}", want: flotillav1.ReasonParseError},
 		"nothing":                 {raw: "", want: flotillav1.ReasonKeyMissing},
-		"too much":                {raw: strings.Repeat("#", maxKubeconfigBytes+1), want: flotillav1.ReasonTooLarge},
+		"too much":                {raw: strings.Repeat("#", maxCredentialBytes+1), want: flotillav1.ReasonTooLarge},
 		"no current context":      {adjust: func(c *config, _ *cluster, _ *user) { c.CurrentContext = "" }, want: flotillav1.ReasonContextInvalid},
 		"unknown context":         {adjust: func(c *config, _ *cluster, _ *user) { c.CurrentContext = "x" }, want: flotillav1.ReasonContextInvalid},
 		"unknown cluster":         {adjust: func(c *config, _ *cluster, _ *user) { c.Contexts[0].Context.Cluster = "x" }, want: flotillav1.ReasonContextInvalid},

@@ -110,7 +110,7 @@ func (m *member) want(wanted registration) {
 
 // withoutContent leaves out what cannot be compared; the digest stands for it.
 func withoutContent(r registration) registration {
-	r.kubeconfig, r.refused = sealed{}, nil
+	r.kubeconfig, r.parse, r.refused = sealed{}, nil, nil
 	return r
 }
 

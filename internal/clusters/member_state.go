@@ -127,7 +127,7 @@ func (m *member) onContent(wanted registration) {
 	refused := wanted.refused
 	var next *credential
 	if refused == nil {
-		next, refused = parseCredential(wanted.kubeconfig.reveal(), m.pool.hubEndpoints)
+		next, refused = wanted.parse(wanted.kubeconfig.reveal(), m.pool.hubEndpoints)
 	}
 	now := m.pool.cfg.Clock.Now()
 	m.rejected = nil

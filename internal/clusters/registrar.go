@@ -72,12 +72,12 @@ func newRegistrar(ctx context.Context, p *Pool) (*registrar, error) {
 	return r, nil
 }
 
-// keep drops what is not needed of a Secret before it is cached, and all data of those that are no registrations.
+// keep drops what is not needed of a Secret before it is cached.
 func (r *registrar) keep(by convention) toolscache.TransformFunc {
 	strip := cache.TransformStripManagedFields()
 	return func(object any) (any, error) {
-		if secret, ok := object.(*corev1.Secret); ok && by.recognises != nil && !by.recognises(secret) {
-			secret.Data = nil
+		if secret, ok := object.(*corev1.Secret); ok {
+			by.trim(secret)
 		}
 		return strip(object)
 	}

@@ -29,47 +29,16 @@ const (
 	ConventionFlotilla Convention = "flotilla"
 	// ConventionMulticlusterRuntime is the one of multicluster-runtime's kubeconfig provider.
 	ConventionMulticlusterRuntime Convention = "multicluster-runtime"
+	// ConventionClusterAPI is the Secret <cluster>-kubeconfig that Cluster API makes for each cluster.
+	ConventionClusterAPI Convention = "cluster-api"
+	// ConventionArgoCD is the cluster Secret of Argo CD, which holds no kubeconfig but a server and a JSON document.
+	ConventionArgoCD Convention = "argo-cd"
 )
 
 // Source is a namespace on the hub with the conventions that hold there.
 type Source struct {
 	Namespace   string
 	Conventions []Convention
-}
-
-// convention is one row of the table of conventions.
-type convention struct {
-	// selector is what the API server selects Secrets by.
-	selector string
-	// recognises says whether a selected Secret is a registration; nil accepts all.
-	recognises func(*corev1.Secret) bool
-	// key of the kubeconfig in the Secret.
-	key string
-	// clusterName is the name that the registration asks for.
-	clusterName func(*corev1.Secret) string
-	// marks are labels that only say that the Secret is a registration; they are not labels of the member.
-	marks []string
-}
-
-// conventions is the table of all conventions.
-var conventions = map[Convention]convention{
-	ConventionFlotilla: {
-		selector: flotillav1.LabelCluster + "=true",
-		key:      flotillav1.KeyKubeconfig,
-		clusterName: func(secret *corev1.Secret) string {
-			if name, ok := secret.Annotations[flotillav1.AnnotationClusterName]; ok {
-				return name
-			}
-			return secret.Name
-		},
-		marks: []string{flotillav1.LabelCluster},
-	},
-	ConventionMulticlusterRuntime: {
-		selector:    flotillav1.LabelMulticlusterRuntime + "=true",
-		key:         flotillav1.KeyKubeconfig,
-		clusterName: func(secret *corev1.Secret) string { return secret.Name },
-		marks:       []string{flotillav1.LabelMulticlusterRuntime},
-	},
 }
 
 // Conventions lists the known conventions, sorted.
@@ -95,8 +64,10 @@ type registration struct {
 	secret      secretRef
 	created     time.Time
 	// refused is set when the Secret holds nothing to parse.
-	refused    *refusal
+	refused *refusal
+	// kubeconfig is what the convention takes for one, and parse reads it.
 	kubeconfig sealed
+	parse      parser
 	// digest is equal for equal content of everything that a connection depends on.
 	digest string
 	labels map[string]string
@@ -123,17 +94,18 @@ func readRegistration(secret *corev1.Secret, by convention) registration {
 		kinds:       splitList(secret.Annotations[flotillav1.AnnotationKinds]),
 		replace:     types.UID(secret.Annotations[flotillav1.AnnotationReplace]),
 		takeOver:    secret.Annotations[flotillav1.AnnotationTakeOver],
+		parse:       by.parse,
 	}
-	content, ok := secret.Data[by.key]
-	if !ok {
-		r.refused = refuseCredential(flotillav1.ReasonKeyMissing, fmt.Sprintf("The Secret has no key %q", by.key))
+	content, missing := by.content(secret)
+	if missing != "" {
+		r.refused = refuseCredential(flotillav1.ReasonKeyMissing, fmt.Sprintf("The Secret has no key %q", missing))
 	}
 	if name := string(r.clusterName); len(validation.IsDNS1123Label(name)) > 0 {
 		r.refused = refuseCredential(flotillav1.ReasonInvalidName, "The cluster name of the registration is not a DNS label of at most 63 characters")
 	}
 	r.kubeconfig = seal(content)
 	hash := sha256.New()
-	for _, part := range []string{string(secret.UID), fmt.Sprint(ok), string(content), string(r.replace), r.takeOver} {
+	for _, part := range []string{string(secret.UID), by.selector, missing, string(content), string(r.replace), r.takeOver} {
 		_, _ = fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
 	r.digest = hex.EncodeToString(hash.Sum(nil))
