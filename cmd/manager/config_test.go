@@ -34,7 +34,7 @@ func TestLoadConfig_Precedence(t *testing.T) {
 	t.Setenv("FLOTILLA_HUB_ID", "from-env")
 	t.Setenv("FLOTILLA_WORKERS", "4")
 	t.Setenv("FLOTILLA_MEMBERS_CREATE_NAMESPACES", "false")
-	t.Setenv("FLOTILLA_REGISTRATION_SOURCES", "a:flotilla,b:flotilla+multicluster-runtime")
+	t.Setenv("FLOTILLA_REGISTRATION_SOURCES", "a:flotilla,b:flotilla+cluster-api+argo-cd")
 	cfg, err = loadConfig([]string{"--config", file, "--workers=5"})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestLoadConfig_Precedence(t *testing.T) {
 	if cfg.Hub.ID != "from-env" || cfg.Workers != 5 || cfg.Members.CreateNamespaces {
 		t.Errorf("flag over environment over file: got %+v", cfg)
 	}
-	want = []SourceConfig{{"a", []string{"flotilla"}}, {"b", []string{"flotilla", "multicluster-runtime"}}}
+	want = []SourceConfig{{"a", []string{"flotilla"}}, {"b", []string{"flotilla", "cluster-api", "argo-cd"}}}
 	if diff := cmp.Diff(want, cfg.Registration.Sources); diff != "" {
 		t.Errorf("sources from the environment (-want +got):\n%s", diff)
 	}

@@ -100,7 +100,7 @@ func (f *fleet) startManager(t *testing.T) {
 	}
 	defer func() { _ = log.Close() }()
 	f.manager = exec.Command(filepath.Join(f.dir, "manager"),
-		"--kubeconfig", filepath.Join(f.dir, "kubeconfigs", "hub"), "--hub-id", hubID,
+		"--kubeconfig", filepath.Join(f.dir, "kubeconfigs", "hub"), "--hub-id", hubID, "--registration-sources", sources,
 		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1")
 	f.manager.Stdout, f.manager.Stderr = log, log
 	f.manager.Env = append(os.Environ(), "GORACE=halt_on_error=1")

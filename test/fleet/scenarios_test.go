@@ -222,6 +222,7 @@ func badRegistrations(t *testing.T, f *fleet) {
 		}, 10*time.Second, 100*time.Millisecond).Should(BeTrue())
 	}
 	g.Expect(witness).NotTo(BeAnExistingFile(), "nothing was executed")
+	refusedFiles(t, f)
 	g.Expect(f.managerLog()).NotTo(ContainSubstring("panic"))
 }
 

@@ -1,0 +1,150 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// contentReasons are the refusals that the content of a registration alone provokes.
+var contentReasons = []string{
+	flotillav1.ReasonParseError, flotillav1.ReasonKeyMissing, flotillav1.ReasonTooLarge, flotillav1.ReasonContextInvalid,
+	flotillav1.ReasonCredentialMissing, flotillav1.ReasonCAMissing, flotillav1.ReasonExecNotAllowed, flotillav1.ReasonAuthProviderNotAllowed,
+	flotillav1.ReasonFileReferenceNotAllowed, flotillav1.ReasonInsecureTLSNotAllowed, flotillav1.ReasonBasicAuthNotAllowed,
+	flotillav1.ReasonImpersonationNotAllowed, flotillav1.ReasonProxyNotAllowed, flotillav1.ReasonHTTPNotAllowed,
+	flotillav1.ReasonEndpointNotAllowed, flotillav1.ReasonInvalidName, flotillav1.ReasonSelfRegistration,
+}
+
+// refusedRegistrations reads test/fleet/testdata/registrations, by the reason that the name of each file promises. The
+// one that is too large for a repository is made here.
+func refusedRegistrations(t *testing.T) map[*corev1.Secret]string {
+	t.Helper()
+	files, err := filepath.Glob("../../test/fleet/testdata/registrations/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "too-large", Labels: map[string]string{flotillav1.LabelCluster: "true"}},
+		StringData: map[string]string{flotillav1.KeyKubeconfig: strings.Repeat("#", maxCredentialBytes+1)},
+	}
+	registrations := map[*corev1.Secret]string{large: flotillav1.ReasonTooLarge}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := &corev1.Secret{}
+		if err := yaml.UnmarshalStrict(content, secret); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		promised := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(name, "argo-cd-"), "cluster-api-"), "-", "")
+		i := slices.IndexFunc(contentReasons, func(reason string) bool { return strings.EqualFold(reason, promised) })
+		if i < 0 {
+			t.Fatalf("%s is not named after a reason", file)
+		}
+		registrations[secret] = contentReasons[i]
+	}
+	for _, reason := range contentReasons {
+		found := false
+		for _, shown := range registrations {
+			found = found || shown == reason
+		}
+		if !found {
+			t.Errorf("no file shows %s", reason)
+		}
+	}
+	return registrations
+}
+
+// allConventions has a pool understand every convention.
+func allConventions(config *Config) { config.Sources[0].Conventions = Conventions() }
+
+func TestPool_refuses_every_bad_content(t *testing.T) {
+	ctx := context.Background()
+	f := startPool(t, hubCluster.Namespace(t), allConventions)
+	registrations := refusedRegistrations(t)
+	for secret := range registrations {
+		secret.Namespace = f.namespace
+		f.Expect(hubCluster.Client.Create(ctx, secret)).To(Succeed())
+	}
+	for secret, reason := range registrations {
+		name := strings.TrimSuffix(secret.Name, "-kubeconfig")
+		f.Eventually(f.condition(name, flotillav1.ConditionCredentialsAccepted)).Should(Equal("False "+reason), name)
+		f.Eventually(f.condition(name, flotillav1.ConditionReady)).Should(Equal("False "+reason), name)
+		f.Eventually(func() []string { return f.notes(name) }).Should(ConsistOf(HavePrefix(reason+": ")), name)
+	}
+	f.Expect("/tmp/flotilla-executed-a-registration").NotTo(BeAnExistingFile())
+	f.Expect(hubCluster.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(f.namespace))).To(Succeed())
+	f.Eventually(func() int { return len(f.pool.Snapshots()) }).Should(BeZero())
+}
+
+// notes reads what events say about a member that is refused.
+func (f *fixture) notes(name string) []string {
+	list := &eventsv1.EventList{}
+	if err := hubCluster.Client.List(context.Background(), list); err != nil {
+		return []string{err.Error()}
+	}
+	var notes []string
+	for _, e := range list.Items {
+		if e.Regarding.Kind == "MemberCluster" && e.Regarding.Name == name && e.Reason == "ClusterRefused" {
+			notes = append(notes, e.Note)
+		}
+	}
+	return notes
+}
+
+func TestPool_understands_conventions_of_others(t *testing.T) {
+	ctx := context.Background()
+	f := startPool(t, hubCluster.Namespace(t), allConventions)
+	config, err := json.Marshal(map[string]any{"tlsClientConfig": map[string]string{
+		"caData":   base64.StdEncoding.EncodeToString(memberOne.Config.CAData),
+		"certData": base64.StdEncoding.EncodeToString(memberOne.Config.CertData),
+		"keyData":  base64.StdEncoding.EncodeToString(memberOne.Config.KeyData),
+	}})
+	f.Expect(err).NotTo(HaveOccurred())
+	clusterAPI := map[string]string{labelClusterAPIName: "of-cluster-api", "region": "eu"}
+	ignored := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "of-cluster-api-ca", Labels: clusterAPI},
+		Data:       map[string][]byte{"value": memberOne.Kubeconfig()},
+	}
+	f.Expect(hubCluster.Client.Create(ctx, ignored)).To(Succeed())
+	for name, secret := range map[string]*corev1.Secret{
+		"of-cluster-api": {
+			ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "of-cluster-api-kubeconfig", Labels: clusterAPI},
+			Data:       map[string][]byte{"value": memberOne.Kubeconfig()},
+		},
+		"of-argo-cd": {
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: f.namespace, Name: "cluster-1.2.3.4-5", Labels: map[string]string{labelArgoCDSecretType: "cluster", "region": "eu"},
+			},
+			Data: map[string][]byte{"name": []byte("of-argo-cd"), "server": []byte(memberOne.Config.Host), "config": config},
+		},
+	} {
+		f.Expect(hubCluster.Client.Create(ctx, secret)).To(Succeed())
+		f.Eventually(f.condition(name, flotillav1.ConditionReady)).Should(Equal("True Connected"), name)
+		object := &flotillav1.MemberCluster{}
+		f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: name}, object)).To(Succeed())
+		f.Expect(object.Labels).To(Equal(map[string]string{"region": "eu"}))
+		f.Expect(f.pool.Snapshots()).To(HaveLen(1), "other Secrets of Cluster API are ignored")
+		f.Expect(hubCluster.Client.Delete(ctx, secret)).To(Succeed())
+		f.Eventually(func() int { return len(f.pool.Snapshots()) }).Should(BeZero())
+	}
+}

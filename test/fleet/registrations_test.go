@@ -1,0 +1,78 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// sources are the registrations that the suite's manager understands.
+const sources = "flotilla-clusters:flotilla+multicluster-runtime+cluster-api+argo-cd"
+
+// refusedFiles applies every file of testdata/registrations at once. Each is named after its member, which is named after
+// the reason.
+func refusedFiles(t *testing.T, f *fleet) {
+	t.Helper()
+	g := NewWithT(t)
+	folder := filepath.Join(f.root, "test", "fleet", "testdata", "registrations")
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).NotTo(BeEmpty())
+	// What kubectl apply keeps in an annotation may not be as large, so this one is applied by the server.
+	large := filepath.Join(t.TempDir(), "too-large.yaml")
+	g.Expect(os.WriteFile(large, fmt.Appendf(nil, `apiVersion: v1
+kind: Secret
+metadata: {name: too-large, namespace: flotilla-clusters, labels: {flotilla.dev/cluster: "true"}}
+stringData: {kubeconfig: %q}
+`, strings.Repeat("#", 256<<10+1)), 0o600)).To(Succeed())
+	files = append(files, large)
+
+	f.kubectl(t, "hub", "apply", "-f", folder)
+	f.kubectl(t, "hub", "apply", "--server-side", "-f", large)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		reason := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(name, "argo-cd-"), "cluster-api-"), "-", "")
+		g.Eventually(func(g Gomega) {
+			mc := f.memberCluster(name)
+			condition := apimeta.FindStatusCondition(mc.Status.Conditions, flotillav1.ConditionCredentialsAccepted)
+			g.Expect(condition).NotTo(BeNil())
+			g.Expect(condition.Status).To(Equal(metav1.ConditionFalse))
+			g.Expect(strings.ToLower(condition.Reason)).To(Equal(reason))
+			g.Expect(conditionStatus(mc.Status.Conditions, "Ready")).To(Equal("False"))
+			g.Expect(f.refusals(name)).To(ContainElement(HavePrefix(condition.Reason + ": ")))
+		}, 15*time.Second, 100*time.Millisecond).Should(Succeed(), name)
+	}
+	f.kubectl(t, "hub", "delete", "--wait=false", "-f", folder, "-f", large)
+	g.Eventually(func(g Gomega) {
+		members := &flotillav1.MemberClusterList{}
+		g.Expect(f.hub.List(f.ctx, members)).To(Succeed())
+		g.Expect(members.Items).To(HaveLen(3))
+	}, 15*time.Second, 100*time.Millisecond).Should(Succeed())
+	g.Expect("/tmp/flotilla-executed-a-registration").NotTo(BeAnExistingFile(), "nothing was executed")
+}
+
+// refusals reads the notes of the events that refuse a member.
+func (f *fleet) refusals(name string) []string {
+	list := &eventsv1.EventList{}
+	_ = f.hub.List(f.ctx, list)
+	var notes []string
+	for _, event := range list.Items {
+		if event.Regarding.Kind == "MemberCluster" && event.Regarding.Name == name && event.Reason == "ClusterRefused" {
+			notes = append(notes, event.Note)
+		}
+	}
+	return notes
+}
