@@ -64,8 +64,8 @@ type credential struct {
 	token      sealed
 	// certificate and key are PEM.
 	certificate, key sealed
-	// expires is zero when the credential does not say.
-	expires time.Time
+	// issued and expires are zero when the credential does not say.
+	issued, expires time.Time
 	// fingerprint is equal for credentials of equal content.
 	fingerprint string
 }
@@ -281,7 +281,7 @@ func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
 			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the registration do not belong together")
 		}
 		if leaf := config.Certificates[0].Leaf; leaf != nil {
-			c.expires = leaf.NotAfter
+			c.issued, c.expires = leaf.NotBefore, leaf.NotAfter
 		}
 	case user.Token != "":
 		if strings.ContainsFunc(user.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -289,30 +289,45 @@ func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
 		}
 		c.kind = credentialToken
 		c.token = seal([]byte(user.Token))
-		c.expires = tokenExpiry(user.Token)
+		c.issued, c.expires = tokenLifetime(user.Token)
 	default:
 		return refuseCredential(flotillav1.ReasonCredentialMissing, "The registration has neither a token nor a client certificate with its key")
 	}
 	return nil
 }
 
-// tokenExpiry reads the claim exp of a JSON web token; zero when the token is not one. Nothing is verified: it is only shown.
-func tokenExpiry(token string) time.Time {
+// maxTime is the last second that timestamps of Kubernetes can tell.
+const maxTime = 253402300799
+
+// tokenLifetime reads the claims iat (or nbf) and exp of a JSON web token; zero when it does not have them or is none.
+// Nothing is verified: it is only shown.
+func tokenLifetime(token string) (issued, expires time.Time) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return time.Time{}
+		return issued, expires
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return time.Time{}
+		return issued, expires
 	}
 	var claims struct {
-		Expiry float64 `json:"exp"`
+		IssuedAt  float64 `json:"iat"`
+		NotBefore float64 `json:"nbf"`
+		Expiry    float64 `json:"exp"`
 	}
-	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expiry <= 0 || claims.Expiry > 1<<40 {
-		return time.Time{}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return issued, expires
 	}
-	return time.Unix(int64(claims.Expiry), 0).UTC()
+	at := func(seconds float64) time.Time {
+		if seconds < 1 || seconds > maxTime {
+			return time.Time{}
+		}
+		return time.Unix(int64(seconds), 0).UTC()
+	}
+	if issued = at(claims.IssuedAt); issued.IsZero() {
+		issued = at(claims.NotBefore)
+	}
+	return issued, at(claims.Expiry)
 }
 
 // fingerprint tells credentials apart without revealing them.

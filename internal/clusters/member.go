@@ -50,6 +50,7 @@ type member struct {
 	// credential is the last one that was accepted; proven says that the member accepted it too.
 	credential *credential
 	proven     bool
+	expiry     expiry
 	// rejected is why the content of the registration is not in use while an earlier credential is.
 	rejected *verdict
 	recorded recordedState
@@ -290,15 +291,16 @@ type task struct {
 
 // tasks lists what is to be done and does not run yet.
 func (m *member) tasks() []task {
-	switch {
-	case m.offboarding || m.over:
+	if m.offboarding || m.over {
 		return nil
-	case m.session == nil && (m.attempt != nil || m.retryAt.IsZero()):
-		return nil
-	case m.session == nil:
-		return []task{{m.retryAt, m.connect}}
 	}
-	var tasks []task
+	tasks := m.expiryTasks()
+	switch {
+	case m.session == nil && (m.attempt != nil || m.retryAt.IsZero()):
+		return tasks
+	case m.session == nil:
+		return append(tasks, task{m.retryAt, m.connect})
+	}
 	if !m.probing {
 		tasks = append(tasks, task{m.health.due(m.session.transport.traffic()), m.probe})
 	}

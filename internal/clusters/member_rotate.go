@@ -97,14 +97,11 @@ func (m *member) onProven(r *rotation, l *link, uid types.UID, err error) {
 		}
 	default:
 		m.rotation = nil
-		m.credential, m.session.credential = r.next, r.next
+		m.session.credential = r.next
 		m.session.transport.swap(l)
 		m.health.asked = true
 		m.health.unauthorized = 0
-		m.update(func(p *publication) {
-			p.endpoint, p.credentials = r.next.endpoint(), r.next.status()
-			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.current.accepted()
-		})
+		m.use(r.next)
 		m.log.Info("Rotated the credential")
 		m.normal("CredentialsRotated", "Rotate", "The new credential of the registration is in use")
 	}
@@ -120,7 +117,8 @@ func (m *member) onOtherCluster(r *rotation, uid types.UID) {
 	}
 	m.log.Info("Replacing the cluster of a member", "uid", string(uid))
 	m.disconnect()
-	m.credential, m.proven = r.next, false
+	m.proven = false
+	m.use(r.next)
 	m.retries.reset()
 	m.retryAt = m.pool.cfg.Clock.Now()
 	m.setState(StatePending, flotillav1.ReasonSyncing, "The member is replaced by another cluster")

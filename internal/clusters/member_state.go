@@ -108,7 +108,7 @@ func (m *member) onRegistration(ctx context.Context) {
 		// A member that was paused from the start is not written before its claim is held.
 		s.Paused = wanted.paused || (m.session != nil && !m.session.claimed)
 		if v, ok := p.verdicts[flotillav1.ConditionCredentialsAccepted]; ok && v.status == "True" {
-			p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted()
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.accepted()
 		}
 	})
 	if len(wanted.contenders) > 0 && !slices.Equal(before.contenders, wanted.contenders) {
@@ -138,23 +138,21 @@ func (m *member) onContent(wanted registration) {
 	case refused != nil:
 		m.disconnect()
 		m.credential = nil
+		observeExpiry(m.pool, m.name, time.Time{})
 		m.retryAt = time.Time{}
 		m.refuse(refused, nil)
 	case m.session != nil && next.fingerprint == m.session.credential.fingerprint:
 		m.rotation = nil
-		m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted() })
+		m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.accepted() })
 	case m.session != nil:
 		m.rotation = &rotation{next: next, at: now}
 	default:
 		m.disconnect()
-		m.credential, m.proven = next, false
+		m.proven = false
 		m.retries.reset()
 		m.health = health{policy: m.pool.cfg.Health, away: m.health.away, awaySince: m.health.awaySince}
 		m.retryAt = now
-		m.update(func(p *publication) {
-			p.endpoint, p.credentials = next.endpoint(), next.status()
-			p.verdicts[flotillav1.ConditionCredentialsAccepted] = wanted.accepted()
-		})
+		m.use(next)
 	}
 }
 
@@ -193,6 +191,9 @@ func (m *member) take(p *publication, found *findings) {
 		return
 	}
 	maps.Copy(p.verdicts, found.verdicts)
+	if p.verdicts[flotillav1.ConditionCredentialsAccepted].status == "True" {
+		p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.accepted()
+	}
 	if m.rejected != nil {
 		p.verdicts[flotillav1.ConditionCredentialsAccepted] = *m.rejected
 	}

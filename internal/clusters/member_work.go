@@ -106,6 +106,9 @@ func (m *member) onAttemptFailed(err error, found *findings) {
 // showAway publishes that the member is away.
 func (m *member) showAway(err error) {
 	v, state := explain(err), m.health.away
+	if ended := m.accepted(); state == StateAuthFailed && ended.status != "True" {
+		v = ended
+	}
 	before := m.snapshot()
 	m.update(func(p *publication) {
 		if state == StateAuthFailed {
@@ -211,7 +214,7 @@ func (m *member) onRecovered(s *session, wasAway State) {
 	m.update(func(p *publication) {
 		p.verdicts[flotillav1.ConditionReachable] = good(flotillav1.ReasonProbeSucceeded, "The API server answers")
 		if wasAway == StateAuthFailed && m.rotation == nil && m.rejected == nil {
-			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.current.accepted()
+			p.verdicts[flotillav1.ConditionCredentialsAccepted] = m.accepted()
 		}
 		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")
 	})

@@ -32,6 +32,11 @@ var (
 		Help: "Events about objects of a cluster that were not recorded, by reason.",
 	}, []string{"cluster", "reason"})
 
+	credentialExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "flotilla_cluster_credential_expiry_timestamp_seconds",
+		Help: "When the credential in use with a cluster ends; no series when it does not say.",
+	}, []string{"cluster"})
+
 	queues = &queueCollector{
 		depth: prometheus.NewDesc("flotilla_queue_depth",
 			"Requests of a cluster that wait for a worker of a controller; cluster is empty for the hub.", []string{"controller", "cluster"}, nil),
@@ -45,7 +50,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(reconcileSeconds, eventsDropped, queues)
+	metrics.Registry.MustRegister(reconcileSeconds, eventsDropped, credentialExpiry, queues)
 }
 
 // observeReconcile records the duration of a pass, unless the member has been offboarded meanwhile.
@@ -71,6 +76,17 @@ func countDroppedEvent(members Directory, clusterName multicluster.ClusterName, 
 	eventsDropped.WithLabelValues(label, reason).Inc()
 }
 
+// observeExpiry records when the credential of a registered member ends; zero when that is not known.
+func observeExpiry(members Directory, clusterName multicluster.ClusterName, expires time.Time) {
+	observing.Lock()
+	defer observing.Unlock()
+	if _, registered := members.Snapshot(clusterName); expires.IsZero() || !registered {
+		credentialExpiry.DeleteLabelValues(string(clusterName))
+		return
+	}
+	credentialExpiry.WithLabelValues(string(clusterName)).Set(float64(expires.Unix()))
+}
+
 // forgetMetrics removes the series of a member. Call it when the Directory does not know the member any more.
 func forgetMetrics(clusterName string) {
 	observing.Lock()
@@ -78,6 +94,7 @@ func forgetMetrics(clusterName string) {
 	series := prometheus.Labels{"cluster": clusterName}
 	reconcileSeconds.DeletePartialMatch(series)
 	eventsDropped.DeletePartialMatch(series)
+	credentialExpiry.DeletePartialMatch(series)
 }
 
 // queueCollector reads the queues when it is asked, so that nothing has to be counted while they work and the series of

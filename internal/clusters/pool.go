@@ -319,6 +319,7 @@ func (p *Pool) forget(m *member) {
 	}
 	maps.DeleteFunc(p.owners, func(_ types.UID, owner multicluster.ClusterName) bool { return owner == m.name })
 	p.mu.Unlock()
+	forgetMetrics(string(m.name))
 	p.notify(m.name)
 	p.wakeRegistrar()
 }

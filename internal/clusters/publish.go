@@ -300,6 +300,9 @@ type recordedState struct {
 	accepted bool
 	ready    metav1.ConditionStatus
 	since    time.Time
+	// credentialReason is that of CredentialsAccepted, about a credential that ends then.
+	credentialReason string
+	expires          time.Time
 }
 
 // readRecorded reads it; object may be nil.
@@ -312,6 +315,12 @@ func readRecorded(object *flotillav1.MemberCluster) recordedState {
 	r.accepted = r.uid != "" && (claimed == nil || claimed.Reason != flotillav1.ReasonClaimedByAnotherHub)
 	if ready := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionReady); ready != nil {
 		r.ready, r.since = ready.Status, ready.LastTransitionTime.Time
+	}
+	if accepted := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionCredentialsAccepted); accepted != nil {
+		r.credentialReason = accepted.Reason
+	}
+	if c := object.Status.Credentials; c != nil && c.ExpirationTime != nil {
+		r.expires = c.ExpirationTime.Time
 	}
 	return r
 }
