@@ -17,6 +17,8 @@ const (
 	ConditionCachesSynced = "CachesSynced"
 	// ConditionDrained is True when no copy is left in a member that is drained.
 	ConditionDrained = "Drained"
+	// ConditionFrozen is True while ConfigMap flotilla-freeze stops all writes to the member.
+	ConditionFrozen = "Frozen"
 )
 
 // Reasons of CredentialsAccepted. Unless said otherwise, what to do is to correct the registration Secret;
@@ -114,4 +116,6 @@ const (
 	ReasonWatchStalled = "WatchStalled"
 	// ReasonLimitExceeded says that the member has more objects than the manager may cache.
 	ReasonLimitExceeded = "LimitExceeded"
+	// ReasonFrozen says that the freeze switch stops all writes to the member; the message says why.
+	ReasonFrozen = "Frozen"
 )

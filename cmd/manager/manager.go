@@ -62,9 +62,10 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 	}
 	scheme := newScheme()
 	pool, err := clusters.NewPool(clusters.Config{
-		HubID:   cfg.Hub.ID,
-		Sources: sources(cfg.Registration.Sources),
-		Scheme:  scheme,
+		HubID:     cfg.Hub.ID,
+		Namespace: cfg.LeaderElection.Namespace,
+		Sources:   sources(cfg.Registration.Sources),
+		Scheme:    scheme,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)

@@ -62,6 +62,8 @@ type Snapshot struct {
 	Decided bool
 	// Paused forbids writes to the member; Draining asks for its copies to be removed.
 	Paused, Draining bool
+	// Frozen says that the freeze switch forbids writes to the member.
+	Frozen bool
 	// Kinds is the list of our kinds that the member takes part in; empty means all.
 	Kinds []string
 }
@@ -70,7 +72,7 @@ type Snapshot struct {
 func (s Snapshot) Visible() bool { return s.State == StateReady }
 
 // Writable reports whether placement and the reconcilers may write to the member now.
-func (s Snapshot) Writable() bool { return s.State == StateReady && !s.Paused }
+func (s Snapshot) Writable() bool { return s.State == StateReady && !s.Paused && !s.Frozen }
 
 // Serves reports whether the member takes part in a kind.
 func (s Snapshot) Serves(kind string) bool {

@@ -5,6 +5,7 @@ package clusters
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -38,7 +39,22 @@ func (g *gate) Reconcile(ctx context.Context, req Request) (reconcile.Result, er
 		logf.FromContext(ctx).V(1).Info("Dropping a failed request, the cluster is not ready any more", "error", err.Error())
 		return reconcile.Result{}, nil
 	}
+	if g.held(req.ClusterName, err) {
+		// All keys are queued when the member may be written again.
+		logf.FromContext(ctx).V(1).Info("Dropping a request, nothing is written to the cluster now", "error", err.Error())
+		return reconcile.Result{}, nil
+	}
 	return result, err
+}
+
+// held says whether a pass failed because nothing may be written to its member, and that is known: what is queued when
+// it ends is what its Snapshot showed.
+func (g *gate) held(clusterName multicluster.ClusterName, err error) bool {
+	if _, ok := errors.AsType[*HeldError](err); !ok || clusterName == "" {
+		return false
+	}
+	snapshot, registered := g.members.Snapshot(clusterName)
+	return registered && (snapshot.Paused || snapshot.Frozen)
 }
 
 func (g *gate) open(clusterName multicluster.ClusterName) bool {

@@ -54,6 +54,8 @@ type member struct {
 	// rejected is why the content of the registration is not in use while an earlier credential is.
 	rejected *verdict
 	recorded recordedState
+	// thawed says that the last news about the freeze switch was that it does not hold the member.
+	thawed   bool
 	session  *session
 	attempt  *attempt
 	rotation *rotation
@@ -90,8 +92,10 @@ func newMember(p *Pool, wanted registration, recorded *flotillav1.MemberCluster)
 		snapshot: Snapshot{
 			Name: m.name, State: StatePending, Since: p.cfg.Clock.Now(), UID: m.recorded.uid, Accepted: m.recorded.accepted,
 			Labels: wanted.labels, Paused: wanted.paused, Draining: wanted.drain, Kinds: wanted.kinds,
+			Frozen: p.frozen.Load().covers(wanted.labels),
 		},
 	}
+	m.thawed = !m.recorded.frozen
 	m.changed <- struct{}{}
 	return m
 }
@@ -305,10 +309,11 @@ func (m *member) tasks() []task {
 		tasks = append(tasks, task{m.health.due(m.session.transport.traffic()), m.probe})
 	}
 	writable := m.health.away == "" && !m.current.paused
+	// A freeze does not keep the claim from being renewed: whoever finds it expired would take the hub for gone.
 	if writable && m.session.claimed && !m.renewing {
 		tasks = append(tasks, task{m.renewAt, m.renew})
 	}
-	if writable && !m.session.claimed && !m.checking {
+	if writable && m.thawed && !m.session.claimed && !m.checking {
 		tasks = append(tasks, task{m.checkAt, m.unpause})
 	}
 	if m.rotation != nil && !m.rotation.running {

@@ -31,6 +31,8 @@ type attemptInput struct {
 	// recordedUID is the cluster that the name stood for so far; empty when there was none.
 	recordedUID types.UID
 	noWatchList bool
+	// permit is asked before each write to the member.
+	permit func(context.Context) error
 }
 
 // accepted is the verdict on a registration whose credential is in use.
@@ -114,6 +116,7 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 		return nil, found, err
 	}
 	way := newTransport(l, p.cfg.Clock, kick, in.noWatchList)
+	way.permit = in.permit
 	api, err := p.newMemberAPI(name, way)
 	if err != nil {
 		return nil, found, err
@@ -139,15 +142,9 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 	if err != nil {
 		return nil, found, err
 	}
-	claimed := false
-	if in.registration.paused {
-		found.verdicts[flotillav1.ConditionClaimed] = verdict{status: "Unknown", reason: flotillav1.ReasonPaused, message: "The member is paused, so nothing is written there"}
-	} else {
-		if err := p.takeClaim(ctx, api, in); err != nil {
-			return nil, found, err
-		}
-		claimed = true
-		found.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")
+	claimed, err := p.claimUnlessHeld(ctx, api, in, found)
+	if err != nil {
+		return nil, found, err
 	}
 	progress(StateSyncing)
 	s, err := p.sync(ctx, name, way, api)
@@ -243,9 +240,30 @@ func (p *Pool) slot(ctx context.Context) (func(), error) {
 	return func() { timer.Stop(); release() }, nil
 }
 
+// claimUnlessHeld claims a member for this hub, unless nothing may be written there: then it is claimed later.
+func (p *Pool) claimUnlessHeld(ctx context.Context, api *memberAPI, in *attemptInput, found *findings) (bool, error) {
+	held := &HeldError{Reason: flotillav1.ReasonPaused}
+	if !in.registration.paused {
+		err := p.takeClaim(ctx, api, in)
+		if err == nil {
+			found.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")
+			return true, nil
+		}
+		if !errors.As(err, &held) {
+			return false, err
+		}
+	}
+	message := "The member is paused, so nothing is written there"
+	if held.Reason == flotillav1.ReasonFrozen {
+		message = "The member is frozen, so nothing is written there"
+	}
+	found.verdicts[flotillav1.ConditionClaimed] = verdict{status: "Unknown", reason: held.Reason, message: message}
+	return false, nil
+}
+
 // takeClaim claims a member for this hub.
 func (p *Pool) takeClaim(ctx context.Context, api *memberAPI, in *attemptInput) error {
-	err := p.claim().hold(ctx, api.client, in.registration.takeOver)
+	err := p.claim().hold(asOwn(ctx), api.client, in.registration.takeOver)
 	if isForbidden(err) {
 		return refuseForbidden([]string{"get, create and update leases.coordination.k8s.io " + claimNamespace + "/" + claimName})
 	}

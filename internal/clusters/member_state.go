@@ -99,8 +99,9 @@ func (m *member) onRegistration(ctx context.Context) {
 		m.offboard(ctx)
 		return
 	}
-	before := m.current
+	before, wasHeld := m.current, m.held()
 	m.current = wanted
+	m.onFreeze()
 	m.update(func(p *publication) {
 		p.secret = wanted.secret
 		s := &p.snapshot
@@ -114,7 +115,7 @@ func (m *member) onRegistration(ctx context.Context) {
 	if len(wanted.contenders) > 0 && !slices.Equal(before.contenders, wanted.contenders) {
 		m.warning(flotillav1.ReasonContested, "Register", "Cluster name is also asked for by "+cutList(wanted.contenders, 3))
 	}
-	if before.paused && !wanted.paused && m.session != nil && m.session.claimed && m.health.away == "" {
+	if wasHeld && !m.held() && m.session != nil && m.session.claimed && m.health.away == "" {
 		m.session.cluster.recovered()
 	}
 	if before.digest != wanted.digest {

@@ -28,6 +28,7 @@ func (m *member) connect(ctx context.Context) {
 	attemptCtx, cancel := context.WithCancel(ctx)
 	a := &attempt{cancel: cancel, input: &attemptInput{
 		registration: m.current, credential: m.credential, recordedUID: m.snapshot().UID, noWatchList: m.noWatchList,
+		permit: m.permit,
 	}}
 	m.attempt = a
 	m.retryAt = time.Time{}
@@ -230,7 +231,7 @@ func (m *member) renew(ctx context.Context) {
 	m.spawn(func() func() {
 		claimCtx, cancel := context.WithTimeout(ctx, verifyTimeout)
 		defer cancel()
-		err := m.pool.claim().hold(claimCtx, s.api.client, takeOver)
+		err := m.pool.claim().hold(asOwn(claimCtx), s.api.client, takeOver)
 		return func() {
 			m.renewing = false
 			if m.session == s {
@@ -309,7 +310,7 @@ func (m *member) offboard(ctx context.Context) {
 	}
 	m.offboarding = true
 	s := m.session
-	reachable := s != nil && s.claimed && m.health.away == "" && !m.current.paused
+	reachable := s != nil && s.claimed && m.health.away == "" && !m.held()
 	m.setState(StateGone, flotillav1.ReasonConnected, "The registration is gone")
 	if s != nil {
 		s.disengage()
@@ -320,7 +321,7 @@ func (m *member) offboard(ctx context.Context) {
 		if reachable {
 			releaseCtx, cancel := context.WithTimeout(ctx, releaseTimeout)
 			defer cancel()
-			err = m.pool.claim().release(releaseCtx, s.api.client)
+			err = m.pool.claim().release(asOwn(releaseCtx), s.api.client)
 		}
 		return func() {
 			note := fmt.Sprintf("Offboarded cluster %q; its objects stay", m.name)

@@ -40,6 +40,8 @@ type Config struct {
 	// Instance tells this hub from a copy of it with the same HubID: the UID of the hub's namespace kube-system. When it is
 	// empty, the pool reads it from the hub when it starts.
 	Instance string
+	// Namespace is the manager's own on the hub, where the freeze switch is; without one there is no switch.
+	Namespace string
 	// Sources are where registrations are.
 	Sources []Source
 	// Scheme is shared by all members. It must know our kinds and the built-in ones.
@@ -121,6 +123,7 @@ type Pool struct {
 	publisher *publisher
 
 	incarnations atomic.Uint64
+	frozen       atomic.Pointer[freeze]
 
 	// Set before the members run, and read-only from then on.
 	hub           *hub
@@ -160,6 +163,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	}
 	p.slots = make(chan struct{}, p.cfg.Slots)
 	p.publisher = newPublisher(p)
+	p.frozen.Store(&freeze{})
 	return p, nil
 }
 
@@ -189,6 +193,10 @@ func (p *Pool) Start(ctx context.Context, aware multicluster.Aware) error {
 		return err
 	}
 	p.wakeRegistrar = r.wake
+	// No member is written before the switch has been read.
+	if err := p.watchFreeze(ctx); err != nil {
+		return err
+	}
 	var running sync.WaitGroup
 	running.Go(func() { p.publisher.run(ctx) })
 	r.run(ctx)

@@ -229,6 +229,7 @@ var reported = []string{
 // decided, because "not known yet" would look like news.
 func report(object *flotillav1.MemberCluster, wanted publication, now time.Time) {
 	status := &object.Status
+	reportFrozen(object, wanted, now)
 	before := apimeta.FindStatusCondition(status.Conditions, flotillav1.ConditionReady)
 	if !wanted.snapshot.Decided && before != nil && before.Status != metav1.ConditionUnknown {
 		return
@@ -298,6 +299,7 @@ func readiness(s Snapshot) verdict {
 type recordedState struct {
 	uid      types.UID
 	accepted bool
+	frozen   bool
 	ready    metav1.ConditionStatus
 	since    time.Time
 	// credentialReason is that of CredentialsAccepted, about a credential that ends then.
@@ -311,6 +313,7 @@ func readRecorded(object *flotillav1.MemberCluster) recordedState {
 		return recordedState{}
 	}
 	r := recordedState{uid: types.UID(object.Status.UID)}
+	r.frozen = apimeta.IsStatusConditionTrue(object.Status.Conditions, flotillav1.ConditionFrozen)
 	claimed := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionClaimed)
 	r.accepted = r.uid != "" && (claimed == nil || claimed.Reason != flotillav1.ReasonClaimedByAnotherHub)
 	if ready := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionReady); ready != nil {

@@ -39,6 +39,8 @@ type transport struct {
 	kick func()
 	// noWatchList makes reflectors list: some proxies never deliver the end of the initial events.
 	noWatchList bool
+	// permit is asked before each write, however it came about; nil permits all.
+	permit      func(context.Context) error
 	lastTraffic atomic.Int64
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
@@ -58,12 +60,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isWatch(req) {
 		return t.watch(req)
 	}
+	if t.permit != nil && isWrite(req) {
+		if err := t.permit(req.Context()); err != nil {
+			return refuseRequest(req, err)
+		}
+	}
 	l, away, _ := t.current()
 	if away && req.Context().Value(probeKey{}) == nil {
-		if req.Body != nil {
-			_ = req.Body.Close()
-		}
-		return nil, errAway
+		return refuseRequest(req, errAway)
 	}
 	resp, err := l.RoundTrip(req)
 	t.observe(resp, err)

@@ -122,7 +122,7 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 		case o.Outcome.Reason != "" && o.Outcome.Generation == generation:
 			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 		case !o.Member.Writable:
-			e.Message = "The copy is removed when the member is no longer paused"
+			e.Message = "The copy is removed when the member is no longer paused or frozen"
 		}
 		return
 	}
@@ -160,7 +160,7 @@ func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 		e.Applied, e.Failed = false, true
 		e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 	case !e.Applied && !o.Member.Writable:
-		e.pending("The member is paused: nothing is written to it")
+		e.pending("The member is paused or frozen: nothing is written to it")
 	case !e.Applied:
 		e.pending("The copy does not carry this generation yet")
 	}
