@@ -15,7 +15,7 @@ const (
 	ConditionClaimed = "Claimed"
 	// ConditionCachesSynced is True when everything watched in the member has been read.
 	ConditionCachesSynced = "CachesSynced"
-	// ConditionDrained is True when no copy is left in a member that is drained.
+	// ConditionDrained is True when no copy is left in a member that is drained. Others do not have it.
 	ConditionDrained = "Drained"
 	// ConditionFrozen is True while ConfigMap flotilla-freeze stops all writes to the member.
 	ConditionFrozen = "Frozen"
@@ -118,4 +118,8 @@ const (
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonFrozen says that the freeze switch stops all writes to the member; the message says why.
 	ReasonFrozen = "Frozen"
+	// ReasonDraining says that copies are being removed from a member that is drained.
+	ReasonDraining = "Draining"
+	// ReasonAllRemoved says that no copy is left in a member that is drained.
+	ReasonAllRemoved = "AllRemoved"
 )

@@ -35,6 +35,8 @@ type publication struct {
 	version     string
 	endpoint    string
 	credentials *flotillav1.CredentialStatus
+	// drained is condition Drained of a member that is drained; empty when the member cannot be asked now.
+	drained verdict
 	// gone says that the member has been offboarded and that the object is to go.
 	gone bool
 }
@@ -102,6 +104,11 @@ func (w *publisher) publish(ctx context.Context, name multicluster.ClusterName) 
 	wanted := m.publication()
 	if wanted.gone {
 		return w.remove(ctx, m)
+	}
+	if wanted.snapshot.Draining {
+		// Copies go one by one, and nobody tells the pool. Counting them in the cache costs little.
+		wanted.drained = w.pool.drained(ctx, m, wanted.snapshot)
+		w.queue.AddAfter(name, drainInterval)
 	}
 	object, err := w.ensure(ctx, wanted)
 	if err != nil {
@@ -257,6 +264,7 @@ func report(object *flotillav1.MemberCluster, wanted publication, now time.Time)
 	} else {
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionPaused)
 	}
+	reportDrained(status, wanted, set)
 	slices.SortStableFunc(status.Conditions, func(a, b metav1.Condition) int { return conditionRank(a.Type) - conditionRank(b.Type) })
 	setIfKnown(&status.UID, string(wanted.snapshot.UID))
 	setIfKnown(&status.KubernetesVersion, wanted.version)

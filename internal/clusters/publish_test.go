@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 
 	object := &flotillav1.MemberCluster{}
 	object.Status.Attention = []flotillav1.Attention{{Kind: "Redis", Name: "r"}}
-	object.Status.Conditions = []metav1.Condition{{Type: flotillav1.ConditionDrained, Status: "True", Reason: "Drained"}}
+	object.Status.Conditions = []metav1.Condition{{Type: "example.com/Audited", Status: "True", Reason: "Audited"}}
 	condition := func(conditionType string) string {
 		c := apimeta.FindStatusCondition(object.Status.Conditions, conditionType)
 		if c == nil {
@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 
 	report(object, ready, t0)
 	check("ready", flotillav1.ConditionReady, "True Connected 2026-01-01")
-	check("ready", flotillav1.ConditionDrained, "True Drained 0001-01-01")
+	check("ready", "example.com/Audited", "True Audited 0001-01-01")
 	if object.Status.Conditions[0].Type != flotillav1.ConditionReady || object.Status.UID != "u" || object.Status.KubernetesVersion != "v1.34.0" {
 		t.Errorf("ready: got %+v", object.Status)
 	}
@@ -61,7 +61,16 @@ func TestReport(t *testing.T) {
 		t.Errorf("after a restart nothing changes (-want +got):\n%s", diff)
 	}
 
+	draining := ready
+	draining.snapshot.Draining, draining.drained = true, good(flotillav1.ReasonAllRemoved, "No copy is left")
+	report(object, draining, t1)
+	check("drained", flotillav1.ConditionDrained, "True AllRemoved 2026-01-02")
+	draining.drained = verdict{}
+	report(object, draining, t1)
+	check("drained and away", flotillav1.ConditionDrained, "True AllRemoved 2026-01-02")
+
 	report(object, paused, t1)
+	check("not drained any more", flotillav1.ConditionDrained, "none")
 	check("paused", flotillav1.ConditionPaused, "True Paused 2026-01-02")
 	report(object, away, t1)
 	check("away", flotillav1.ConditionPaused, "none")

@@ -1,0 +1,89 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// drainInterval is how often the copies in a member that is drained are counted.
+const drainInterval = 2 * time.Second
+
+// drained says how far the removal of the copies is. The verdict is empty when nobody can tell now.
+func (p *Pool) drained(ctx context.Context, m *member, s Snapshot) verdict {
+	left, counted := 0, false
+	if c := m.cluster(); c != nil && s.Visible() {
+		var err error
+		if left, err = p.countCopies(ctx, c.GetCache()); err != nil {
+			p.log.Error(err, "Counting the copies in a member that is drained", "cluster", string(m.name))
+		}
+		counted = err == nil
+	}
+	switch {
+	case !counted:
+		return verdict{}
+	case left == 0:
+		return good(flotillav1.ReasonAllRemoved, "No copy of this hub is left in the member")
+	}
+	message := fmt.Sprintf("%d copies of this hub are still in the member", left)
+	if left == 1 {
+		message = "1 copy of this hub is still in the member"
+	}
+	if !s.Writable() {
+		message += "; nothing is removed while it is paused or frozen"
+	}
+	return verdict{status: metav1.ConditionFalse, reason: flotillav1.ReasonDraining, message: message}
+}
+
+// countCopies counts what placement of this hub has made in a member.
+func (p *Pool) countCopies(ctx context.Context, from client.Reader) (int, error) {
+	count := 0
+	for _, list := range []client.ObjectList{&flotillav1.RedisList{}, &flotillav1.NodePoolList{}} {
+		// The objects belong to the cache, and nothing in them is changed.
+		if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return 0, fmt.Errorf("listing %T: %w", list, err)
+		}
+		err := apimeta.EachListItem(list, func(item runtime.Object) error {
+			object, err := apimeta.Accessor(item)
+			if err == nil && p.isCopy(object) {
+				count++
+			}
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("reading %T: %w", list, err)
+		}
+	}
+	return count, nil
+}
+
+// isCopy says whether an object in a member was placed by this hub: both annotations must match.
+func (p *Pool) isCopy(object metav1.Object) bool {
+	annotations := object.GetAnnotations()
+	return annotations[flotillav1.AnnotationHub] == p.cfg.HubID &&
+		annotations[flotillav1.AnnotationPlacedFrom] == object.GetNamespace()+"/"+object.GetName()
+}
+
+// reportDrained keeps the condition exactly while the member is drained.
+func reportDrained(status *flotillav1.MemberClusterStatus, wanted publication, set func(string, verdict)) {
+	switch {
+	case !wanted.snapshot.Draining:
+		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionDrained)
+	case wanted.drained.status != "":
+		set(flotillav1.ConditionDrained, wanted.drained)
+	case apimeta.FindStatusCondition(status.Conditions, flotillav1.ConditionDrained) == nil:
+		set(flotillav1.ConditionDrained, verdict{
+			status: metav1.ConditionUnknown, reason: flotillav1.ReasonDraining, message: "The member cannot be seen, and so nobody knows whether copies are left",
+		})
+	}
+}
