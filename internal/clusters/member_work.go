@@ -19,8 +19,6 @@ const (
 	verifyTimeout = 15 * time.Second
 	// claimRetry is when a claim that could not be renewed is tried again.
 	claimRetry = 10 * time.Second
-	// releaseTimeout is what offboarding spends on a member that may be gone.
-	releaseTimeout = 5 * time.Second
 )
 
 // connect starts an attempt.
@@ -301,37 +299,4 @@ func (m *member) onUnpaused(s *session, found *findings, err error) {
 		})
 		s.cluster.recovered()
 	}
-}
-
-// offboard ends work with a member whose registration is gone. Everything in the member stays; only the claim goes.
-func (m *member) offboard(ctx context.Context) {
-	if m.offboarding {
-		return
-	}
-	m.offboarding = true
-	s := m.session
-	reachable := s != nil && s.claimed && m.health.away == "" && !m.held()
-	m.setState(StateGone, flotillav1.ReasonConnected, "The registration is gone")
-	if s != nil {
-		s.disengage()
-	}
-	m.log.Info("Offboarding member", "reachable", reachable)
-	m.spawn(func() func() {
-		var err error
-		if reachable {
-			releaseCtx, cancel := context.WithTimeout(ctx, releaseTimeout)
-			defer cancel()
-			err = m.pool.claim().release(asOwn(releaseCtx), s.api.client)
-		}
-		return func() {
-			note := fmt.Sprintf("Offboarded cluster %q; its objects stay", m.name)
-			if err != nil || (!reachable && s != nil) {
-				note += ", and so does the claim, because the member could not be written"
-			}
-			m.normal("ClusterOffboarded", "Offboard", note)
-			m.disconnect()
-			m.over = true
-			m.update(func(p *publication) { p.gone = true })
-		}
-	})
 }
