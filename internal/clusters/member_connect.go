@@ -107,7 +107,7 @@ func (c *memberCluster) recovered() {
 }
 
 // connect dials a member, checks it, claims it and fills its caches. progress is told about each step.
-func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progress func(State)) (*session, *findings, error) {
+func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progress func(State)) (_ *session, _ *findings, err error) {
 	name := string(in.registration.clusterName)
 	found := &findings{}
 	progress(StateConnecting)
@@ -121,11 +121,18 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 	if err != nil {
 		return nil, found, err
 	}
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	defer context.AfterFunc(way.broken, func() { abort(way.cause()) })()
 	done := false
 	defer func() {
-		if !done {
-			way.close()
+		if done {
+			return
 		}
+		if cause := way.cause(); cause != nil {
+			err = cause
+		}
+		way.close()
 	}()
 	// The first answer is waited for without a slot, so that members that never answer take none from those that do.
 	readyCtx, cancel := context.WithTimeout(ctx, p.cfg.Health.Timeout)

@@ -134,6 +134,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.renewAt, m.checkAt = now.Add(m.pool.cfg.ClaimRenewal), now
 	m.pool.keepUID(s.uid, m.name)
 	s.transport.guard()
+	m.follow(s)
 	m.mu.Lock()
 	m.engaged = s.cluster
 	m.mu.Unlock()

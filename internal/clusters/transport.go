@@ -5,6 +5,7 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +43,10 @@ type transport struct {
 	// permit is asked before each write, however it came about; nil permits all.
 	permit      func(context.Context) error
 	lastTraffic atomic.Int64
+	streams     *streams
+	// broken ends when the session must end, with the reason as its cause.
+	broken context.Context //nolint:containedctx // It is a signal with a cause, not the context of a call.
+	breaks context.CancelCauseFunc
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
 	link    *link
@@ -52,7 +57,9 @@ type transport struct {
 
 // newTransport starts with the breaker closed and without holding anything.
 func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
-	return &transport{clock: clk, kick: kick, noWatchList: noWatchList, link: l, good: make(chan struct{})}
+	t := &transport{clock: clk, kick: kick, noWatchList: noWatchList, streams: newStreams(clk), link: l, good: make(chan struct{})}
+	t.broken, t.breaks = context.WithCancelCause(context.Background())
+	return t
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -79,14 +86,13 @@ func (t *transport) watch(req *http.Request) (*http.Response, error) {
 	if t.noWatchList && isWatchList(req.URL.Query()) {
 		return plainResponse(req, http.StatusBadRequest, "sendInitialEvents is not used with this member"), nil
 	}
-	forbidden := false
+	forbidden, unsure := false, false
 	for {
 		l, away, next := t.current()
 		if !away {
-			resp, err := l.RoundTrip(req)
-			t.observe(resp, err)
+			resp, err := t.resume(req, l, &unsure)
 			if req.Context().Err() != nil || !t.holds(resp, err, &forbidden) {
-				return t.deliver(resp, err)
+				return t.deliver(req, resp, err)
 			}
 			if err == nil {
 				discard(resp.Body)
@@ -101,8 +107,27 @@ func (t *transport) watch(req *http.Request) (*http.Response, error) {
 	}
 }
 
+// resume sends a watch, or has its reflector list again where to resume would be wrong. When that cannot be told, it is
+// an error once, and then a list, which is always right.
+func (t *transport) resume(req *http.Request, l *link, unsure *bool) (*http.Response, error) {
+	err := t.streams.verify(req, l)
+	switch {
+	case err == nil:
+		resp, err := l.RoundTrip(req)
+		t.observe(resp, err)
+		return resp, err
+	case errors.Is(err, errRestored):
+		t.breaks(errRestored)
+	case errors.Is(err, errExpired):
+	case !*unsure:
+		*unsure = true
+		return nil, err
+	}
+	return expiredResponse(req), nil
+}
+
 // deliver hands a watch to its reflector. One that was opened while the breaker opened was missed there, and ends here.
-func (t *transport) deliver(resp *http.Response, err error) (*http.Response, error) {
+func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +136,10 @@ func (t *transport) deliver(resp *http.Response, err error) (*http.Response, err
 			body.end()
 		}
 	}
-	resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t}
+	if resp.StatusCode == http.StatusOK {
+		t.streams.hear(req.URL.Path)
+		resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path}
+	}
 	return resp, nil
 }
 
@@ -210,6 +238,15 @@ func (t *transport) swap(next *link) {
 func (t *transport) close() {
 	l, _, _ := t.current()
 	l.retire()
+	t.breaks(context.Canceled)
+}
+
+// cause is why the session must end, or nil.
+func (t *transport) cause() error {
+	if cause := context.Cause(t.broken); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
 }
 
 // httpClient returns an HTTP client. Redirects are handed back: a member does not send the credential elsewhere.
@@ -224,6 +261,7 @@ func httpClient(through http.RoundTripper) *http.Client {
 type trafficBody struct {
 	io.ReadCloser
 	transport *transport
+	path      string
 }
 
 // Read implements io.Reader.
@@ -231,6 +269,7 @@ func (b *trafficBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.transport.touch()
+		b.transport.streams.hear(b.path)
 	}
 	return n, err
 }

@@ -1,0 +1,170 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// longSilence is after how long a watch is not resumed but listed again. A member that was restored from an old
+	// snapshot may have passed the revision of a watch since, and would resume it as if nothing had happened.
+	longSilence = 5 * time.Minute
+	// revisionLife is how long a revision that was read is good for, so that watches that come back together ask once.
+	revisionLife = time.Second
+)
+
+// errRestored ends a session: the member's revisions went back, so what is cached of it may be of a history that never was.
+var errRestored = errors.New("the member went back to an earlier state")
+
+// streams decides whether a watch may be resumed. An API server accepts a watch from a revision that it has not reached
+// yet, and leaves out everything up to it: no error, no event, and caches that are wrong for good. A list heals that.
+type streams struct {
+	clock clock.PassiveClock
+
+	// turn holds one token for reading the revision, which guards the two fields below.
+	turn     chan struct{}
+	revision uint64
+	readAt   time.Time
+
+	mu sync.Mutex // Guards heard; nothing waits while holding it.
+	// heard is when a watch was last heard of, by path.
+	heard map[string]time.Time
+}
+
+// newStreams knows nothing yet.
+func newStreams(clk clock.PassiveClock) *streams {
+	return &streams{clock: clk, turn: make(chan struct{}, 1), heard: map[string]time.Time{}}
+}
+
+// hear notes that a watch delivers.
+func (s *streams) hear(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard[path] = s.clock.Now()
+}
+
+// silent says whether nothing was heard of a watch for too long, and counts as having heard of it: whoever asks lists.
+func (s *streams) silent(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	heard, known := s.heard[path]
+	s.heard[path] = now
+	return known && now.Sub(heard) > longSilence
+}
+
+// verify returns nil when a watch may be sent, errExpired when its reflector must list again, errRestored when that is
+// because the member went back, and another error when that cannot be told.
+func (s *streams) verify(req *http.Request, through http.RoundTripper) error {
+	revision, resumes := resumedRevision(req.URL)
+	if !resumes {
+		return nil
+	}
+	if s.silent(req.URL.Path) {
+		return errExpired
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-req.Context().Done():
+		return req.Context().Err()
+	}
+	defer func() { <-s.turn }()
+	if revision <= s.revision && s.clock.Since(s.readAt) < revisionLife {
+		return nil
+	}
+	current, err := readRevision(req, through)
+	if err != nil {
+		return fmt.Errorf("reading the revision of the member: %w", err)
+	}
+	s.revision, s.readAt = current, s.clock.Now()
+	if revision > current {
+		return errRestored
+	}
+	return nil
+}
+
+// errExpired has a reflector list again.
+var errExpired = errors.New("the revision is too old")
+
+// resumedRevision is the revision that a watch starts from. Watches that begin with a list have none, because the API
+// server itself refuses those from the future. Neither have kinds that may be kept elsewhere than the rest, like events
+// and those of aggregated API servers: their revisions cannot be compared.
+func resumedRevision(u *url.URL) (uint64, bool) {
+	query := u.Query()
+	if isWatchList(query) || !isWatchedPath(u.Path) {
+		return 0, false
+	}
+	revision, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	return revision, err == nil && revision > 0
+}
+
+// isWatchedPath says whether a path is the collection of a watched kind in all namespaces.
+func isWatchedPath(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	group, resource := "", ""
+	switch {
+	case len(parts) == 3 && parts[0] == "api":
+		resource = parts[2]
+	case len(parts) == 4 && parts[0] == "apis":
+		group, resource = parts[1], parts[3]
+	}
+	for _, kind := range watchedKinds() {
+		if kind.group == group && kind.resource == resource {
+			return true
+		}
+	}
+	return false
+}
+
+// readRevision reads how far a member is, by a list of one object of the kind that is watched.
+func readRevision(watch *http.Request, through http.RoundTripper) (uint64, error) {
+	ctx, cancel := context.WithTimeout(watch.Context(), callDeadline)
+	defer cancel()
+	u := *watch.URL
+	u.RawQuery = "limit=1"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	req.Header.Set("User-Agent", watch.UserAgent())
+	resp, err := through.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		discard(resp.Body)
+		return 0, statusError(resp.StatusCode)
+	}
+	var list struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswerBytes)).Decode(&list); err != nil {
+		return 0, errors.New("the answer is not a list")
+	}
+	return strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+}
+
+// expiredResponse answers a watch with 410, so that its reflector lists again.
+func expiredResponse(req *http.Request) *http.Response {
+	resp := plainResponse(req, http.StatusGone,
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}`)
+	resp.Header.Set("Content-Type", "application/json")
+	return resp
+}
