@@ -62,10 +62,11 @@ type member struct {
 	health   health
 	retries  retries
 	retryAt  time.Time
-	// probing, renewing and checking say that such a job runs; renewAt is when the claim is renewed next.
-	probing, renewing, checking bool
-	renewAt, checkAt            time.Time
-	noWatchList                 bool
+	// probing, renewing, checking and sweeping say that such a job runs; renewAt is when the claim is renewed next, sweepAt
+	// when silent watches are looked for.
+	probing, renewing, checking, sweeping bool
+	renewAt, checkAt, sweepAt             time.Time
+	noWatchList                           bool
 	// offboarding says that the member leaves; over that it has left.
 	offboarding, over bool
 	// rest is how long the actor pauses before it goes on after a panic.
@@ -220,7 +221,7 @@ func (m *member) live(ctx context.Context) (over bool) {
 // reset forgets everything that a panic may have left half done.
 func (m *member) reset() {
 	m.disconnect()
-	m.probing, m.renewing, m.checking, m.offboarding = false, false, false, false
+	m.probing, m.renewing, m.checking, m.sweeping, m.offboarding = false, false, false, false, false
 	m.health = health{policy: m.pool.cfg.Health}
 	m.current = registration{}
 	m.rest = panicPause
@@ -315,6 +316,9 @@ func (m *member) tasks() []task {
 	}
 	if writable && m.thawed && !m.session.claimed && !m.checking {
 		tasks = append(tasks, task{m.checkAt, m.unpause})
+	}
+	if !m.sweeping {
+		tasks = append(tasks, task{m.sweepAt, m.sweep})
 	}
 	if m.rotation != nil && !m.rotation.running {
 		tasks = append(tasks, task{m.rotation.at, m.rotate})

@@ -131,7 +131,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.session, m.proven, m.noWatchList = s, true, false
 	m.retries.reset()
 	m.health = health{policy: m.pool.cfg.Health, lastGood: now, lastProbe: now}
-	m.renewAt, m.checkAt = now.Add(m.pool.cfg.ClaimRenewal), now
+	m.renewAt, m.checkAt, m.sweepAt = now.Add(m.pool.cfg.ClaimRenewal), now, now.Add(sweepPause)
 	m.pool.keepUID(s.uid, m.name)
 	s.transport.guard()
 	m.follow(s)

@@ -37,6 +37,11 @@ var (
 		Help: "When the credential in use with a cluster ends; no series when it does not say.",
 	}, []string{"cluster"})
 
+	watchesReopened = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flotilla_watches_reopened_total",
+		Help: "Watches in a cluster that were opened again because nothing was heard of them.",
+	}, []string{"cluster"})
+
 	queues = &queueCollector{
 		depth: prometheus.NewDesc("flotilla_queue_depth",
 			"Requests of a cluster that wait for a worker of a controller; cluster is empty for the hub.", []string{"controller", "cluster"}, nil),
@@ -50,7 +55,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(reconcileSeconds, eventsDropped, credentialExpiry, queues)
+	metrics.Registry.MustRegister(reconcileSeconds, eventsDropped, credentialExpiry, watchesReopened, queues)
 }
 
 // observeReconcile records the duration of a pass, unless the member has been offboarded meanwhile.
@@ -87,6 +92,15 @@ func observeExpiry(members Directory, clusterName multicluster.ClusterName, expi
 	credentialExpiry.WithLabelValues(string(clusterName)).Set(float64(expires.Unix()))
 }
 
+// countReopened counts watches of a registered member that are opened again.
+func countReopened(members Directory, clusterName multicluster.ClusterName, watches int) {
+	observing.Lock()
+	defer observing.Unlock()
+	if _, registered := members.Snapshot(clusterName); registered && watches > 0 {
+		watchesReopened.WithLabelValues(string(clusterName)).Add(float64(watches))
+	}
+}
+
 // forgetMetrics removes the series of a member. Call it when the Directory does not know the member any more.
 func forgetMetrics(clusterName string) {
 	observing.Lock()
@@ -95,6 +109,7 @@ func forgetMetrics(clusterName string) {
 	reconcileSeconds.DeletePartialMatch(series)
 	eventsDropped.DeletePartialMatch(series)
 	credentialExpiry.DeletePartialMatch(series)
+	watchesReopened.DeletePartialMatch(series)
 }
 
 // queueCollector reads the queues when it is asked, so that nothing has to be counted while they work and the series of

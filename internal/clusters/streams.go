@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ const (
 	// longSilence is after how long a watch is not resumed but listed again. A member that was restored from an old
 	// snapshot may have passed the revision of a watch since, and would resume it as if nothing had happened.
 	longSilence = 5 * time.Minute
+	// stallTime is how long a watch may be silent; API servers send a bookmark about every minute.
+	stallTime = 5 * time.Minute
 	// revisionLife is how long a revision that was read is good for, so that watches that come back together ask once.
 	revisionLife = time.Second
 )
@@ -41,14 +44,36 @@ type streams struct {
 	revision uint64
 	readAt   time.Time
 
-	mu sync.Mutex // Guards heard; nothing waits while holding it.
+	mu sync.Mutex // Guards the fields below; nothing waits while holding it.
 	// heard is when a watch was last heard of, by path.
 	heard map[string]time.Time
+	// open are the bodies of the watches that are being read, by path.
+	open map[string]*trafficBody
+	// stalled are the paths of the watches that were ended for their silence and that nothing was heard of since.
+	stalled map[string]bool
 }
 
 // newStreams knows nothing yet.
 func newStreams(clk clock.PassiveClock) *streams {
-	return &streams{clock: clk, turn: make(chan struct{}, 1), heard: map[string]time.Time{}}
+	return &streams{
+		clock: clk, turn: make(chan struct{}, 1), heard: map[string]time.Time{}, open: map[string]*trafficBody{}, stalled: map[string]bool{},
+	}
+}
+
+// opened notes that a watch is being read.
+func (s *streams) opened(body *trafficBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard[body.path], s.open[body.path] = s.clock.Now(), body
+}
+
+// closed notes that a watch is not read any more.
+func (s *streams) closed(body *trafficBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[body.path] == body {
+		delete(s.open, body.path)
+	}
 }
 
 // hear notes that a watch delivers.
@@ -56,6 +81,32 @@ func (s *streams) hear(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard[path] = s.clock.Now()
+	delete(s.stalled, path)
+}
+
+// endStalled ends the watches of which neither an event nor a bookmark was heard for too long, so that they are resumed.
+// It returns how many these were, and the resources that nothing is heard of since they were ended.
+func (s *streams) endStalled() (ended int, silent []string) {
+	s.mu.Lock()
+	now := s.clock.Now()
+	var bodies []*trafficBody
+	for path, body := range s.open {
+		if now.Sub(s.heard[path]) >= stallTime {
+			// The silence counts anew, because the watch is to be resumed and not to be listed again.
+			s.heard[path], s.stalled[path] = now, true
+			bodies = append(bodies, body)
+			delete(s.open, path)
+		}
+	}
+	for path := range s.stalled {
+		silent = append(silent, path[strings.LastIndex(path, "/")+1:])
+	}
+	s.mu.Unlock()
+	for _, body := range bodies {
+		body.end()
+	}
+	slices.Sort(silent)
+	return len(bodies), silent
 }
 
 // silent says whether nothing was heard of a watch for too long, and counts as having heard of it: whoever asks lists.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,6 +56,13 @@ func newHistorian(t *testing.T) (*transportFixture, *historian, *clocktesting.Fa
 	f.client = httpClient(f.transport)
 	t.Cleanup(f.transport.close)
 	return f, h, clk
+}
+
+// reading is how many watches are open.
+func (s *streams) reading() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
 }
 
 // resume opens a watch of a collection from a revision.
@@ -167,5 +176,35 @@ func TestResumedRevision(t *testing.T) {
 		if got, resumes := resumedRevision(u); got != want || resumes != (want > 0) {
 			t.Errorf("%s: got %d, %t", raw, got, resumes)
 		}
+	}
+}
+
+func TestStreams_end_a_silent_watch(t *testing.T) {
+	f, h, clk := newHistorian(t)
+	f.api.quiet.Store(true)
+	silent := f.resume(t, "/api/v1/nodes", 100)
+	await(t, "the watch", h.watches)
+	for f.transport.streams.reading() == 0 {
+		runtime.Gosched()
+	}
+	clk.SetTime(clk.Now().Add(stallTime - time.Second))
+	if ended, stalled := f.transport.streams.endStalled(); ended != 0 || len(stalled) > 0 {
+		t.Fatalf("ended %d watches early, %v", ended, stalled)
+	}
+	clk.SetTime(clk.Now().Add(time.Second))
+	if ended, stalled := f.transport.streams.endStalled(); ended != 1 || !slices.Equal(stalled, []string{"nodes"}) {
+		t.Fatalf("ended %d watches, %v; want that of nodes", ended, stalled)
+	}
+	if err := await(t, "the end", silent); err != io.ErrUnexpectedEOF { //nolint:errorlint // client-go compares so.
+		t.Errorf("got %v, which is no reason to resume", err)
+	}
+	f.resume(t, "/api/v1/nodes", 100)
+	await(t, "the watch to be resumed and not to be listed again", h.watches)
+	if ended, stalled := f.transport.streams.endStalled(); ended != 0 || !slices.Equal(stalled, []string{"nodes"}) {
+		t.Errorf("a watch that is open again but silent: ended %d, %v", ended, stalled)
+	}
+	f.transport.streams.hear("/api/v1/nodes")
+	if _, stalled := f.transport.streams.endStalled(); len(stalled) > 0 {
+		t.Errorf("%v delivers again", stalled)
 	}
 }

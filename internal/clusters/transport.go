@@ -137,8 +137,9 @@ func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (
 		}
 	}
 	if resp.StatusCode == http.StatusOK {
-		t.streams.hear(req.URL.Path)
-		resp.Body = &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path}
+		body := &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path}
+		t.streams.opened(body)
+		resp.Body = body
 	}
 	return resp, nil
 }
@@ -272,6 +273,19 @@ func (b *trafficBody) Read(p []byte) (int, error) {
 		b.transport.streams.hear(b.path)
 	}
 	return n, err
+}
+
+// Close implements io.Closer.
+func (b *trafficBody) Close() error {
+	b.transport.streams.closed(b)
+	return b.ReadCloser.Close()
+}
+
+// end breaks the stream under its reader, so that it is resumed.
+func (b *trafficBody) end() {
+	if body, ok := b.ReadCloser.(*watchBody); ok {
+		body.end()
+	}
 }
 
 // plainResponse answers a request without sending it.

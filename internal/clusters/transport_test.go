@@ -27,6 +27,8 @@ type fakeAPI struct {
 	// stall makes calls wait; stalled counts them.
 	stall   atomic.Bool
 	stalled atomic.Int32
+	// quiet makes watches open without an event.
+	quiet atomic.Bool
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -41,7 +43,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if isWatch(req) {
 		f.watches <- req
-		_, _ = io.WriteString(w, "event\n")
+		if !f.quiet.Load() {
+			_, _ = io.WriteString(w, "event\n")
+		}
 		w.(http.Flusher).Flush()
 		<-req.Context().Done()
 		return
