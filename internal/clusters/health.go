@@ -202,6 +202,8 @@ func explain(err error) verdict {
 		return failed(flotillav1.ReasonProbeFailed, "The API server refuses connections")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout(), apierrors.IsTimeout(err):
 		return failed(flotillav1.ReasonTimeout, "The API server does not answer in time")
+	case errors.Is(err, errAnswerTooLarge):
+		return failed(flotillav1.ReasonProbeFailed, "The API server answers with more than is read")
 	case errors.As(err, &status):
 		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s", int(status), http.StatusText(int(status))))
 	case errors.As(err, &api):

@@ -41,6 +41,7 @@ type link struct {
 	credential *credential
 	http       *http.Transport
 	clock      clock.Clock
+	limits     Limits
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
 	watches map[*watchBody]struct{}
@@ -69,7 +70,7 @@ func newLink(c *credential, clk clock.Clock) (*link, error) {
 	}
 	h2.ReadIdleTimeout = readIdleTimeout
 	h2.PingTimeout = pingTimeout
-	return &link{credential: c, http: transport, clock: clk, watches: map[*watchBody]struct{}{}}, nil
+	return &link{credential: c, http: transport, clock: clk, limits: Limits{}.withDefaults(), watches: map[*watchBody]struct{}{}}, nil
 }
 
 // denyAddresses is the address policy. It sees the address after name resolution, so no name leads around it.
@@ -88,14 +89,19 @@ func denyAddresses(_, address string, _ syscall.RawConn) error {
 func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isWatch(req) {
 		resp, err := l.http.RoundTrip(l.address(req.Context(), req))
-		if err == nil && resp.StatusCode == http.StatusOK {
+		switch {
+		case err != nil:
+			return nil, err
+		case resp.StatusCode == http.StatusOK:
 			resp.Body = l.follow(req, resp.Body)
+		default:
+			resp.Body = &limitedBody{ReadCloser: resp.Body, left: l.limits.AnswerBytes}
 		}
-		return resp, err
+		return resp, nil
 	}
-	deadline := callDeadline
+	deadline, limit := callDeadline, l.limits.AnswerBytes
 	if isList(req) {
-		deadline = listDeadline
+		deadline, limit = listDeadline, l.limits.ListBytes
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), deadline)
 	resp, err := l.http.RoundTrip(l.address(ctx, req))
@@ -103,7 +109,7 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
-	resp.Body = &callBody{ReadCloser: resp.Body, cancel: cancel}
+	resp.Body = &callBody{ReadCloser: &limitedBody{ReadCloser: resp.Body, left: limit}, cancel: cancel}
 	return resp, nil
 }
 

@@ -7,9 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
+
+// limitRetry is after how long a member that exceeded a limit is tried again: to find out costs as much as it may cost.
+const limitRetry = 5 * time.Minute
+
+// retryRefused sets when a member that was refused is tried again.
+func (m *member) retryRefused(refused *refusal) {
+	now := m.pool.cfg.Clock.Now()
+	m.retryAt = now.Add(m.retries.next(now, true))
+	if refused.reason == flotillav1.ReasonLimitExceeded {
+		m.retryAt = now.Add(wait.Jitter(limitRetry, 0.2))
+	}
+}
 
 // follow has the session ended when its transport finds that it cannot go on.
 func (m *member) follow(s *session) {
@@ -29,11 +44,15 @@ func (m *member) follow(s *session) {
 // onBroken ends the session. A member that was restored begins a new incarnation: revisions that are used a second time
 // make a change look like none, and what was expected of the member may never have happened there.
 func (m *member) onBroken(cause error) {
-	now := m.pool.cfg.Clock.Now()
 	m.log.Info("Ending the session of a member", "cause", cause.Error())
 	m.disconnect()
+	if refused, ok := errors.AsType[*refusal](cause); ok {
+		m.retryRefused(refused)
+		m.refuse(refused, nil)
+		return
+	}
 	m.retries.reset()
-	m.retryAt = now
+	m.retryAt = m.pool.cfg.Clock.Now()
 	if errors.Is(cause, errRestored) {
 		m.setState(StatePending, flotillav1.ReasonSyncing, "The member was restored and is read again")
 		m.warning("MemberRestored", "Watch", fmt.Sprintf("Cluster %q went back to an earlier state and is read again", m.name))

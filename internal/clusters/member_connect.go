@@ -17,6 +17,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -111,7 +112,7 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 	name := string(in.registration.clusterName)
 	found := &findings{}
 	progress(StateConnecting)
-	l, err := newLink(in.credential, p.cfg.Clock)
+	l, err := p.newLink(in.credential)
 	if err != nil {
 		return nil, found, err
 	}
@@ -169,17 +170,20 @@ var errSyncTimeout = errors.New("the caches did not fill in time")
 
 // sync starts the caches of a member and waits until each watched kind has been read.
 func (p *Pool) sync(ctx context.Context, name string, way *transport, api *memberAPI) (*session, error) {
-	inner, err := p.newCluster(name, api.http)
+	// The caches live as long as the incarnation, not as the attempt: their context descends from the pool's.
+	lifetime, stop := context.WithCancel(p.lifetime())
+	cached := &footprint{limits: p.cfg.Limits, clock: p.cfg.Clock, lifetime: lifetime, exceeded: way.breaks}
+	inner, err := p.newCluster(name, api.http, cached)
 	if err != nil {
+		stop()
 		return nil, err
 	}
 	for _, index := range p.fieldIndexes() {
 		if err := inner.GetFieldIndexer().IndexField(ctx, index.object, index.field, index.extract); err != nil {
+			stop()
 			return nil, fmt.Errorf("indexing %q in %q: %w", index.field, name, err)
 		}
 	}
-	// The caches live as long as the incarnation, not as the attempt: their context descends from the pool's.
-	lifetime, stop := context.WithCancel(p.lifetime())
 	engaged, disengage := context.WithCancel(lifetime)
 	s := &session{
 		incarnation: p.incarnations.Add(1), transport: way, api: api,
@@ -192,40 +196,48 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 			p.log.Error(err, "Running the cache of a member", "cluster", name)
 		}
 	}()
-	if err := p.waitForCaches(ctx, inner.GetCache()); err != nil {
+	stores, err := p.waitForCaches(ctx, inner.GetCache())
+	if err == nil {
+		err = cached.fill(stores)
+	}
+	if err != nil {
 		s.close()
 		return nil, fmt.Errorf("syncing %q: %w", name, err)
 	}
 	return s, nil
 }
 
-// waitForCaches returns when each watched kind has been read, or fails when that takes too long.
-func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) error {
+// waitForCaches returns the caches when each watched kind has been read, or fails when that takes too long.
+func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) ([]toolscache.Store, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.SyncTimeout, errSyncTimeout)
 	defer cancel()
 	unsynced := map[string]cache.Informer{}
+	var stores []toolscache.Store
 	for _, kind := range watchedKinds() {
 		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
-			return fmt.Errorf("watching %s: %w", kind.resource, err)
+			return nil, fmt.Errorf("watching %s: %w", kind.resource, err)
 		}
 		unsynced[kind.resource] = informer
+		if stored, ok := informer.(interface{ GetStore() toolscache.Store }); ok {
+			stores = append(stores, stored.GetStore())
+		}
 	}
 	if informers.WaitForCacheSync(ctx) {
-		return nil
+		return stores, nil
 	}
 	maps.DeleteFunc(unsynced, func(_ string, informer cache.Informer) bool { return informer.HasSynced() })
-	return fmt.Errorf("reading %s: %w", cutList(slices.Sorted(maps.Keys(unsynced)), 5), context.Cause(ctx))
+	return nil, fmt.Errorf("reading %s: %w", cutList(slices.Sorted(maps.Keys(unsynced)), 5), context.Cause(ctx))
 }
 
 // newCluster makes the cache and the clients of a member. Nothing runs yet.
-func (p *Pool) newCluster(name string, hc *http.Client) (cluster.Cluster, error) {
+func (p *Pool) newCluster(name string, hc *http.Client, cached *footprint) (cluster.Cluster, error) {
 	c, err := cluster.New(memberConfig(name), func(o *cluster.Options) {
 		o.Scheme = p.cfg.Scheme
 		o.Logger = p.log.WithValues("cluster", name)
 		o.HTTPClient = hc
 		o.MapperProvider = func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return p.mapper, nil }
-		o.Cache = cache.Options{ByObject: cacheByObject(), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}
+		o.Cache = cache.Options{ByObject: cached.limit(cacheByObject()), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}
 		o.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
 	})
 	if err != nil {

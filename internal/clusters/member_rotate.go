@@ -46,7 +46,7 @@ func (m *member) rotate(ctx context.Context) {
 
 // prove tries a credential on a connection of its own.
 func (m *member) prove(ctx context.Context, next *credential, expected types.UID) (*link, types.UID, error) {
-	l, err := newLink(next, m.pool.cfg.Clock)
+	l, err := m.pool.newLink(next)
 	if err != nil {
 		return nil, "", err
 	}

@@ -80,7 +80,7 @@ func (m *member) onAttemptFailed(err error, found *findings) {
 	now := m.pool.cfg.Clock.Now()
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		m.health = health{policy: m.pool.cfg.Health}
-		m.retryAt = now.Add(m.retries.next(now, true))
+		m.retryRefused(refused)
 		m.refuse(refused, found)
 		return
 	}

@@ -53,6 +53,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Health says how members are probed.
 	Health Health
+	// Limits are what one member may cost.
+	Limits Limits
 	// SyncTimeout is how long the caches of a member may take to fill; 5 min.
 	SyncTimeout time.Duration
 	// Slots is how many members are checked and synced at once, and SlotTime how long one keeps its slot; 8 and 30 s.
@@ -98,6 +100,7 @@ func (c Config) withDefaults() Config {
 		c.Clock = clock.RealClock{}
 	}
 	c.Health = c.Health.withDefaults()
+	c.Limits = c.Limits.withDefaults()
 	setDefault(&c.SyncTimeout, 5*time.Minute)
 	setDefault(&c.Slots, 8)
 	setDefault(&c.SlotTime, 30*time.Second)

@@ -47,17 +47,20 @@ type transport struct {
 	// broken ends when the session must end, with the reason as its cause.
 	broken context.Context //nolint:containedctx // It is a signal with a cause, not the context of a call.
 	breaks context.CancelCauseFunc
+	// listing is how much is being read by watches that begin with a list.
+	listing atomic.Int64
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
 	link    *link
-	guarded bool          // Watches are held; false until the member is engaged.
-	away    bool          // The breaker is open.
-	good    chan struct{} // Closed, and replaced, when watches may be sent again.
+	guarded bool                     // Watches are held; false until the member is engaged.
+	away    bool                     // The breaker is open.
+	good    chan struct{}            // Closed, and replaced, when watches may be sent again.
+	pages   map[string]*atomic.Int64 // How large the list of a path is so far.
 }
 
 // newTransport starts with the breaker closed and without holding anything.
 func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
-	t := &transport{clock: clk, kick: kick, noWatchList: noWatchList, streams: newStreams(clk), link: l, good: make(chan struct{})}
+	t := &transport{clock: clk, kick: kick, noWatchList: noWatchList, streams: newStreams(clk), link: l, good: make(chan struct{}), pages: map[string]*atomic.Int64{}}
 	t.broken, t.breaks = context.WithCancelCause(context.Background())
 	return t
 }
@@ -78,6 +81,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := l.RoundTrip(req)
 	t.observe(resp, err)
+	if err == nil && isList(req) {
+		resp.Body = t.limitList(req, resp.Body)
+	}
 	return resp, err
 }
 
@@ -137,7 +143,10 @@ func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (
 		}
 	}
 	if resp.StatusCode == http.StatusOK {
-		body := &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path}
+		l, _, _ := t.current()
+		body := &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path, allowance: allowance{
+			limit: l.limits.ListBytes, listing: &t.listing, initial: isWatchList(req.URL.Query()),
+		}}
 		t.streams.opened(body)
 		resp.Body = body
 	}
@@ -255,36 +264,6 @@ func httpClient(through http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport:     through,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
-// trafficBody counts what a watch delivers as traffic.
-type trafficBody struct {
-	io.ReadCloser
-	transport *transport
-	path      string
-}
-
-// Read implements io.Reader.
-func (b *trafficBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		b.transport.touch()
-		b.transport.streams.hear(b.path)
-	}
-	return n, err
-}
-
-// Close implements io.Closer.
-func (b *trafficBody) Close() error {
-	b.transport.streams.closed(b)
-	return b.ReadCloser.Close()
-}
-
-// end breaks the stream under its reader, so that it is resumed.
-func (b *trafficBody) end() {
-	if body, ok := b.ReadCloser.(*watchBody); ok {
-		body.end()
 	}
 }
 

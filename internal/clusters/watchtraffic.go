@@ -1,0 +1,45 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import "io"
+
+// trafficBody counts what a watch delivers as traffic, and limits it.
+type trafficBody struct {
+	io.ReadCloser
+	transport *transport
+	path      string
+	allowance allowance
+}
+
+// Read implements io.Reader.
+func (b *trafficBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.transport.touch()
+		b.transport.streams.hear(b.path)
+		if refused := b.allowance.take(p[:n]); refused != nil {
+			b.transport.breaks(refused)
+			return 0, errAnswerTooLarge
+		}
+		if b.allowance.spent() {
+			b.end()
+		}
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *trafficBody) Close() error {
+	b.transport.streams.closed(b)
+	b.allowance.complete()
+	return b.ReadCloser.Close()
+}
+
+// end breaks the stream under its reader, so that it is resumed.
+func (b *trafficBody) end() {
+	if body, ok := b.ReadCloser.(*watchBody); ok {
+		body.end()
+	}
+}
