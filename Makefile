@@ -14,6 +14,8 @@ FLEET_DIR ?= .fleet
 MANAGER_ARGS ?=
 # Tests to run, as a pattern of go test -run.
 RUN ?= .
+# How long each fuzz target of `make drill` runs.
+FUZZTIME ?= 5m
 export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
@@ -60,7 +62,9 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
-drill: control-plane build ## Run the long drills on a local fleet; RUN= picks some.
+drill: control-plane build ## Run the long drills on a local fleet, RUN= picks some, and fuzz for FUZZTIME=5m each.
+	for target in FuzzParseKubeconfig FuzzParseArgoCD; do \
+		go test -run '^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) ./internal/clusters; done
 	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
 
 ##@ Develop

@@ -113,11 +113,11 @@ func (m *member) tellExpiry(context.Context) {
 		return
 	}
 	m.log.Info("Credential is near its end", "reason", v.reason, "expires", c.expires)
-	if m.expiry.told == stageEndsSoon {
-		m.warning("CredentialsExpireSoon", "Watch", v.message)
-	} else if m.expiry.told == stageEnded {
-		m.warning("CredentialsExpired", "Watch", v.message)
+	event := "CredentialsExpireSoon"
+	if m.expiry.told == stageEnded {
+		event = "CredentialsExpired"
 	}
+	m.warning(event, "Watch", v.message)
 }
 
 // yieldsToExpiry says whether the end of the credential is the better answer than this verdict on it. A refusal of

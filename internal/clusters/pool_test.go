@@ -5,6 +5,7 @@ package clusters
 
 import (
 	"context"
+	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -32,7 +33,14 @@ import (
 
 var hubCluster, memberOne *testenv.Cluster
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubCluster, &memberOne)) }
+// TestMain starts a hub and a member, but not for fuzzing, whose workers would start them again and again.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(testenv.Main(m, &hubCluster, &memberOne))
+}
 
 // engagements is an Aware that counts.
 type engagements struct {

@@ -1,0 +1,222 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"encoding/json"
+	"net/netip"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Bounds of one parse. They are far above what is needed, because the fuzzer keeps every processor busy.
+const (
+	parseTime   = 5 * time.Second
+	parseMemory = 256 << 20
+)
+
+// forbiddenFields are fields that must be absent or empty wherever an accepted document has them.
+var forbiddenFields = []string{
+	"exec", "auth-provider", "tokenFile", "client-certificate", "client-key", "certificate-authority",
+}
+
+// forbiddenCurrent are those that must be in the cluster and the user in use.
+var forbiddenCurrent = []string{
+	"username", "password", "as", "as-uid", "as-groups", "as-user-extra", "insecure-skip-tls-verify", "proxy-url",
+}
+
+// forbiddenArgoCD are those of Argo CD's document.
+var forbiddenArgoCD = []string{"execProviderConfig", "awsAuthConfig", "username", "password", "insecure", "proxyUrl"}
+
+// isEmpty says whether a field of a document says nothing.
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	default:
+		return false
+	}
+}
+
+// says lists the fields, under any spelling, that an object has with something in them. It walks the document as text and
+// knows nothing of the types that the parser decodes into.
+func says(object any, fields []string) []string {
+	var found []string
+	m, _ := object.(map[string]any)
+	for key, value := range m {
+		for _, field := range fields {
+			if strings.EqualFold(key, field) && !isEmpty(value) {
+				found = append(found, key)
+			}
+		}
+	}
+	return found
+}
+
+// entries returns the objects under clusters[].cluster or users[].user, and the one of a name.
+func entries(document map[string]any, list, entry, name string) (all []any, named any) {
+	items, _ := document[list].([]any)
+	for _, item := range items {
+		m, _ := item.(map[string]any)
+		all = append(all, m[entry])
+		if m["name"] == name && named == nil {
+			named = m[entry]
+		}
+	}
+	return all, named
+}
+
+// bounded runs a parser and fails when it takes too much.
+func bounded(t *testing.T, parse func() (*credential, *refusal)) (*credential, *refusal) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	started := time.Now()
+	accepted, refused := parse()
+	took := time.Since(started)
+	runtime.ReadMemStats(&after)
+	if took > parseTime {
+		t.Errorf("parsing took %s", took)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > parseMemory {
+		t.Errorf("parsing took %d bytes", used)
+	}
+	if (accepted == nil) == (refused == nil) {
+		t.Fatalf("got %v and %v", accepted, refused)
+	}
+	if refused != nil && (refused.reason == "" || refused.message == "" || !refused.final || len(refused.message) > 300) {
+		t.Errorf("refused with %+v", refused)
+	}
+	return accepted, refused
+}
+
+// expectSound checks what is in an accepted credential against the server it was read from.
+func expectSound(t *testing.T, c *credential, server string) {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.User != nil || u.Hostname() == "" {
+		t.Errorf("accepted the server %q", server)
+	}
+	if address, err := netip.ParseAddr(c.server.Hostname()); err == nil && (address.Unmap().IsLinkLocalUnicast() || address.Unmap().IsUnspecified()) {
+		t.Errorf("accepted the address %s", address)
+	}
+	config, err := c.tlsConfig()
+	if err != nil || config.InsecureSkipVerify || config.RootCAs == nil {
+		t.Errorf("accepted a connection that verifies nothing: %v", err)
+	}
+	if strings.ContainsAny(string(c.token.reveal()), "\r\n\x00") {
+		t.Error("accepted a token that breaks a header")
+	}
+	if (c.kind == credentialToken) == (len(c.token.reveal()) == 0) {
+		t.Errorf("accepted a credential of kind %s", c.kind)
+	}
+	if _, err := json.Marshal(c.status()); err != nil {
+		t.Errorf("the status cannot be written: %v", err)
+	}
+}
+
+func FuzzParseKubeconfig(f *testing.F) {
+	ca, key := keyPair(f, time.Now().Add(time.Hour))
+	f.Add(kubeconfigFor(f, "https://10.0.0.1:6443", ca, nil))
+	f.Add(kubeconfigFor(f, "https://[::1]/prefix", ca, func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+		u.Token, u.ClientCertificateData, u.ClientKeyData = "", ca, key
+	}))
+	for _, adjust := range []func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
+		func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.Exec = &clientcmdapi.ExecConfig{Command: "sh"}
+		},
+		func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc"}
+		},
+		func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.TokenFile = "/token" },
+		func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Impersonate = "admin" },
+		func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Username, u.Password = "admin", "admin" },
+		func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.InsecureSkipTLSVerify = true },
+		func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "http://proxy" },
+	} {
+		f.Add(kubeconfigFor(f, "https://10.0.0.1:6443", ca, func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { adjust(c, u) }))
+	}
+	hub := hubEndpoints("https://hub.example.com", nil)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseCredential(content, hub) })
+		if refused != nil {
+			return
+		}
+		document := map[string]any{}
+		if err := yaml.Unmarshal(content, &document); err != nil {
+			t.Fatalf("accepted what is no document: %v", err)
+		}
+		current, _ := document["current-context"].(string)
+		_, context := entries(document, "contexts", "context", current)
+		c, _ := context.(map[string]any)
+		clusterName, _ := c["cluster"].(string)
+		userName, _ := c["user"].(string)
+		clusters, cluster := entries(document, "clusters", "cluster", clusterName)
+		users, user := entries(document, "users", "user", userName)
+		for _, entry := range slices.Concat(clusters, users) {
+			if found := says(entry, forbiddenFields); len(found) > 0 {
+				t.Errorf("accepted %q", found)
+			}
+		}
+		for _, entry := range []any{cluster, user} {
+			if found := says(entry, forbiddenCurrent); len(found) > 0 {
+				t.Errorf("accepted %q", found)
+			}
+		}
+		m, _ := cluster.(map[string]any)
+		server, _ := m["server"].(string)
+		expectSound(t, accepted, server)
+	})
+}
+
+func FuzzParseArgoCD(f *testing.F) {
+	ca, key := keyPair(f, time.Now().Add(time.Hour))
+	seed := func(config map[string]any) {
+		encoded, err := json.Marshal(config)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte("https://10.0.0.1:6443"), encoded)
+	}
+	seed(map[string]any{"bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca, "serverName": "api", "insecure": false}})
+	seed(map[string]any{"tlsClientConfig": map[string]any{"caData": ca, "certData": ca, "keyData": key}})
+	for _, field := range forbiddenArgoCD {
+		seed(map[string]any{field: "x", "bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca}})
+	}
+	seed(map[string]any{"execProviderConfig": map[string]any{"command": "sh"}, "bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca}})
+	seed(map[string]any{"bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca, "insecure": true}})
+	hub := hubEndpoints("https://hub.example.com", nil)
+	f.Fuzz(func(t *testing.T, server, config []byte) {
+		content := argoCDRegistration(t, string(server), string(config))
+		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseArgoCD(content, hub) })
+		if refused != nil {
+			return
+		}
+		document := map[string]any{}
+		if err := json.Unmarshal(config, &document); err != nil {
+			t.Fatalf("accepted what is no document: %v", err)
+		}
+		for _, entry := range []any{document, document["tlsClientConfig"]} {
+			if found := says(entry, forbiddenArgoCD); len(found) > 0 {
+				t.Errorf("accepted %q", found)
+			}
+		}
+		expectSound(t, accepted, string(server))
+	})
+}
