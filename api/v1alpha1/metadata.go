@@ -19,6 +19,8 @@ const (
 	AnnotationDrain = "flotilla.dev/drain"
 	// AnnotationKinds lists, separated by commas, the kinds of ours that a member takes part in; all when it is absent.
 	AnnotationKinds = "flotilla.dev/kinds"
+	// AnnotationAllowedNamespaces lists, separated by commas, the namespaces of the hub that may place in a member; "*" is all of them.
+	AnnotationAllowedNamespaces = "flotilla.dev/allowed-namespaces"
 	// AnnotationTakeOver names the hub whose claim on a member is taken over.
 	AnnotationTakeOver = "flotilla.dev/take-over"
 	// AnnotationReplace gives the UID of the new kube-system namespace when a registration comes to mean another cluster.

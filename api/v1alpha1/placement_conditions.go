@@ -54,7 +54,8 @@ const (
 	ReasonNamespaceMissing = "NamespaceMissing"
 	// ReasonOverrideInvalid says that an override does not decode into the spec.
 	ReasonOverrideInvalid = "OverrideInvalid"
-	// ReasonNamespaceNotAllowed says that copies may not be placed into that namespace.
+	// ReasonNamespaceNotAllowed says that copies may not be placed into that namespace, or that the registration does not let
+	// the hub object's namespace place there. See flotilla.dev/allowed-namespaces.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonApplyFailed says that the member's API server refused the copy; the message says why.
 	ReasonApplyFailed = "ApplyFailed"

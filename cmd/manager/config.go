@@ -29,6 +29,7 @@ type Config struct {
 	Hub            HubConfig            `mapstructure:"hub"`
 	Registration   RegistrationConfig   `mapstructure:"registration"`
 	Members        MembersConfig        `mapstructure:"members"`
+	Tenancy        string               `mapstructure:"tenancy"`
 	Workers        int                  `mapstructure:"workers"`
 	LeaderElection LeaderElectionConfig `mapstructure:"leaderElection"`
 	Metrics        EndpointConfig       `mapstructure:"metrics"`
@@ -76,6 +77,12 @@ type LogConfig struct {
 	Verbosity int    `mapstructure:"verbosity"`
 }
 
+// Who may place in a member whose registration has no annotation flotilla.dev/allowed-namespaces.
+const (
+	tenancyOpen     = "Open"
+	tenancyEnforced = "Enforced"
+)
+
 // setting is a key of the configuration with its default and its one line of help.
 type setting struct {
 	key   string
@@ -90,6 +97,7 @@ var settings = []setting{
 	{"members.namespaces", []string{}, "namespaces that copies may be placed into although they are kube-*, flotilla-* or default"},
 	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
+	{"tenancy", tenancyOpen, "who may place in a member whose registration does not say: everybody (Open) or nobody (Enforced)"},
 	{"workers", 16, "passes that each controller runs at once"},
 	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
 	{"leaderElection.namespace", "flotilla-system", "namespace of the Lease and of what belongs to the manager"},
@@ -199,21 +207,9 @@ func (c *Config) validate() error {
 	for _, message := range validation.IsDNS1123Label(c.Hub.ID) {
 		errs = append(errs, fmt.Errorf("hub.id: %q: %s", c.Hub.ID, message))
 	}
-	if len(c.Registration.Sources) == 0 {
-		errs = append(errs, errors.New("registration.sources: at least one source is needed"))
-	}
-	for _, source := range c.Registration.Sources {
-		for _, message := range validation.IsDNS1123Label(source.Namespace) {
-			errs = append(errs, fmt.Errorf("registration.sources: namespace %q: %s", source.Namespace, message))
-		}
-		if len(source.Conventions) == 0 {
-			errs = append(errs, fmt.Errorf("registration.sources: namespace %q has no convention", source.Namespace))
-		}
-		for _, name := range source.Conventions {
-			if !slices.Contains(clusters.Conventions(), clusters.Convention(name)) {
-				errs = append(errs, fmt.Errorf("registration.sources: convention %q is not one of %v", name, clusters.Conventions()))
-			}
-		}
+	errs = append(errs, c.Registration.validate()...)
+	if c.Tenancy != tenancyOpen && c.Tenancy != tenancyEnforced {
+		errs = append(errs, fmt.Errorf("tenancy: %q is neither %s nor %s", c.Tenancy, tenancyOpen, tenancyEnforced))
 	}
 	if c.Workers < 1 || c.Workers > 256 {
 		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))
@@ -228,6 +224,27 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("log.verbosity: %d is not between 0 and 10", c.Log.Verbosity))
 	}
 	return errors.Join(errs...)
+}
+
+func (c RegistrationConfig) validate() []error {
+	var errs []error
+	if len(c.Sources) == 0 {
+		errs = append(errs, errors.New("registration.sources: at least one source is needed"))
+	}
+	for _, source := range c.Sources {
+		for _, message := range validation.IsDNS1123Label(source.Namespace) {
+			errs = append(errs, fmt.Errorf("registration.sources: namespace %q: %s", source.Namespace, message))
+		}
+		if len(source.Conventions) == 0 {
+			errs = append(errs, fmt.Errorf("registration.sources: namespace %q has no convention", source.Namespace))
+		}
+		for _, name := range source.Conventions {
+			if !slices.Contains(clusters.Conventions(), clusters.Convention(name)) {
+				errs = append(errs, fmt.Errorf("registration.sources: convention %q is not one of %v", name, clusters.Conventions()))
+			}
+		}
+	}
+	return errs
 }
 
 func newLogger(cfg LogConfig) logr.Logger {

@@ -62,10 +62,11 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 	}
 	scheme := newScheme()
 	pool, err := clusters.NewPool(clusters.Config{
-		HubID:     cfg.Hub.ID,
-		Namespace: cfg.LeaderElection.Namespace,
-		Sources:   sources(cfg.Registration.Sources),
-		Scheme:    scheme,
+		HubID:          cfg.Hub.ID,
+		Namespace:      cfg.LeaderElection.Namespace,
+		Sources:        sources(cfg.Registration.Sources),
+		Scheme:         scheme,
+		EnforceTenancy: cfg.Tenancy == tenancyEnforced,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)

@@ -64,6 +64,8 @@ type Snapshot struct {
 	Paused, Draining bool
 	// Frozen says that the freeze switch forbids writes to the member.
 	Frozen bool
+	// Namespaces lists the namespaces of the hub that may place in the member, with "" for cluster-scoped objects; nil is all.
+	Namespaces []string
 	// Kinds is the list of our kinds that the member takes part in; empty means all.
 	Kinds []string
 }

@@ -93,7 +93,7 @@ func newMember(p *Pool, wanted registration, recorded *flotillav1.MemberCluster)
 		snapshot: Snapshot{
 			Name: m.name, State: StatePending, Since: p.cfg.Clock.Now(), UID: m.recorded.uid, Accepted: m.recorded.accepted,
 			Labels: wanted.labels, Paused: wanted.paused, Draining: wanted.drain, Kinds: wanted.kinds,
-			Frozen: p.frozen.Load().covers(wanted.labels),
+			Frozen: p.frozen.Load().covers(wanted.labels), Namespaces: p.tenants(wanted.namespaces),
 		},
 	}
 	m.thawed = !m.recorded.frozen

@@ -106,6 +106,7 @@ func (m *member) onRegistration(ctx context.Context) {
 		p.secret = wanted.secret
 		s := &p.snapshot
 		s.Labels, s.Draining, s.Kinds = wanted.labels, wanted.drain, wanted.kinds
+		s.Namespaces = m.pool.tenants(wanted.namespaces)
 		// A member that was paused from the start is not written before its claim is held.
 		s.Paused = wanted.paused || (m.session != nil && !m.session.claimed)
 		if v, ok := p.verdicts[flotillav1.ConditionCredentialsAccepted]; ok && v.status == "True" {

@@ -42,6 +42,8 @@ type Config struct {
 	Instance string
 	// Namespace is the manager's own on the hub, where the freeze switch is; without one there is no switch.
 	Namespace string
+	// EnforceTenancy lets nobody place in a member whose registration does not say who may.
+	EnforceTenancy bool
 	// Sources are where registrations are.
 	Sources []Source
 	// Scheme is shared by all members. It must know our kinds and the built-in ones.

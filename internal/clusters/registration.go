@@ -74,6 +74,8 @@ type registration struct {
 	paused bool
 	drain  bool
 	kinds  []string
+	// namespaces are those of the hub that may place in the member; nil when the Secret does not say.
+	namespaces []string
 	// replace is the UID of the cluster that may take the place of the recorded one.
 	replace types.UID
 	// takeOver is the hub whose claim may be taken.
@@ -92,6 +94,7 @@ func readRegistration(secret *corev1.Secret, by convention) registration {
 		paused:      secret.Annotations[flotillav1.AnnotationPaused] == "true",
 		drain:       secret.Annotations[flotillav1.AnnotationDrain] == "true",
 		kinds:       splitList(secret.Annotations[flotillav1.AnnotationKinds]),
+		namespaces:  readNamespaces(secret.Annotations),
 		replace:     types.UID(secret.Annotations[flotillav1.AnnotationReplace]),
 		takeOver:    secret.Annotations[flotillav1.AnnotationTakeOver],
 		parse:       by.parse,

@@ -22,6 +22,8 @@ type Member struct {
 	Accepted bool
 	// Serves says that the member takes part in the kind.
 	Serves bool
+	// Namespaces lists the namespaces of the hub that may place there, with "" for cluster-scoped objects; nil is all.
+	Namespaces []string
 	// Draining says that the member's copies are to be removed.
 	Draining bool
 	// Decided says that this process has found out whether the member can be seen.
@@ -32,6 +34,11 @@ type Member struct {
 	Writable bool
 	// Reason and Message say why the member is not visible; the reason is one of a cluster entry.
 	Reason, Message string
+}
+
+// Allows reports whether hub objects of a namespace may be placed in the member; that of cluster-scoped ones is empty.
+func (m Member) Allows(namespace string) bool {
+	return m.Namespaces == nil || slices.Contains(m.Namespaces, namespace)
 }
 
 // Members adds to the members that this process knows those that have only been published so far. A registration that
@@ -72,7 +79,10 @@ func Find(members []Member, name string) (Member, bool) {
 // Choose returns the names of the members that a placement chooses, sorted. A name counts whether it is registered or
 // not; selectors choose accepted registrations only. A member that has a copy stays accepted for this object: that its
 // registration is in doubt is no reason to take the copy away. A draining member is not chosen.
-func Choose(placement *flotillav1.Placement, members []Member, placedIn []string) ([]string, error) {
+//
+// A selector does not choose a member that lets objects of the namespace not be placed there, unless it has a copy: that
+// one stays, and whoever applies refuses to touch it. A name is a wish that is answered with a refusal.
+func Choose(placement *flotillav1.Placement, namespace string, members []Member, placedIn []string) ([]string, error) {
 	if placement == nil {
 		return nil, nil
 	}
@@ -92,7 +102,7 @@ func Choose(placement *flotillav1.Placement, members []Member, placedIn []string
 		chosen[name] = true
 	}
 	for _, member := range members {
-		accepted := member.Accepted || slices.Contains(placedIn, member.Name)
+		accepted := member.Accepted && member.Allows(namespace) || slices.Contains(placedIn, member.Name)
 		if accepted && member.Serves && selector.Matches(labels.Set(member.Labels)) {
 			chosen[member.Name] = true
 		}

@@ -20,6 +20,7 @@ func TestChoose(t *testing.T) {
 		{Name: "eu-drained", Labels: eu, Accepted: true, Serves: true, Draining: true},
 		{Name: "eu-nodes", Labels: eu, Accepted: true},
 		{Name: "eu-refused", Labels: eu, Serves: true},
+		{Name: "eu-tenant", Labels: eu, Accepted: true, Serves: true, Namespaces: []string{"", "team-b"}},
 		{Name: "us-1", Labels: map[string]string{"region": "us"}, Accepted: true, Serves: true},
 	}
 	selectEU := &metav1.LabelSelector{MatchLabels: eu}
@@ -29,12 +30,14 @@ func TestChoose(t *testing.T) {
 		want      []string
 		wantErr   bool
 	}{
-		"no placement chooses none":                        {},
-		"names, registered or not":                         {placement: &flotillav1.Placement{Clusters: []string{"us-1", "ap-1"}}, want: []string{"ap-1", "us-1"}},
-		"a refused registration can be named":              {placement: &flotillav1.Placement{Clusters: []string{"eu-refused"}}, want: []string{"eu-refused"}},
-		"a selector chooses accepted members that serve":   {placement: &flotillav1.Placement{ClusterSelector: selectEU}, want: []string{"eu-1", "eu-2"}},
-		"names and selector are united":                    {placement: &flotillav1.Placement{ClusterSelector: selectEU, Clusters: []string{"eu-2", "us-1"}}, want: []string{"eu-1", "eu-2", "us-1"}},
-		"all":                                              {placement: &flotillav1.Placement{All: true}, want: []string{"eu-1", "eu-2", "us-1"}},
+		"no placement chooses none":                      {},
+		"names, registered or not":                       {placement: &flotillav1.Placement{Clusters: []string{"us-1", "ap-1"}}, want: []string{"ap-1", "us-1"}},
+		"a refused registration can be named":            {placement: &flotillav1.Placement{Clusters: []string{"eu-refused"}}, want: []string{"eu-refused"}},
+		"a selector chooses accepted members that serve": {placement: &flotillav1.Placement{ClusterSelector: selectEU}, want: []string{"eu-1", "eu-2"}},
+		"names and selector are united":                  {placement: &flotillav1.Placement{ClusterSelector: selectEU, Clusters: []string{"eu-2", "us-1"}}, want: []string{"eu-1", "eu-2", "us-1"}},
+		"a member of other namespaces can be named":      {placement: &flotillav1.Placement{Clusters: []string{"eu-tenant"}}, want: []string{"eu-tenant"}},
+		"a member of other namespaces keeps its copy":    {placement: &flotillav1.Placement{ClusterSelector: selectEU}, placedIn: []string{"eu-tenant"}, want: []string{"eu-1", "eu-2", "eu-tenant"}},
+		"all": {placement: &flotillav1.Placement{All: true}, want: []string{"eu-1", "eu-2", "us-1"}},
 		"a draining member is not chosen by name either":   {placement: &flotillav1.Placement{Clusters: []string{"eu-drained"}}},
 		"a member with a copy stays accepted":              {placement: &flotillav1.Placement{ClusterSelector: selectEU}, placedIn: []string{"eu-refused"}, want: []string{"eu-1", "eu-2", "eu-refused"}},
 		"an empty selector chooses none":                   {placement: &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{}}},
@@ -43,7 +46,7 @@ func TestChoose(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Choose(tc.placement, members, tc.placedIn)
+			got, err := Choose(tc.placement, "team-a", members, tc.placedIn)
 			if (err != nil) != tc.wantErr {
 				t.Fatalf("error %v, want one: %v", err, tc.wantErr)
 			}

@@ -50,7 +50,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 			return 0, err
 		}
 	} else {
-		chosen, err := fleet.Choose(hubObject.GetPlacement(), []fleet.Member{pass.info}, hubObject.GetFleetStatus().PlacedIn)
+		chosen, err := fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), []fleet.Member{pass.info}, hubObject.GetFleetStatus().PlacedIn)
 		if err != nil {
 			// Roll-up says what is wrong with the placement; until it is corrected nothing is changed.
 			return 0, nil //nolint:nilerr // A retry would not help.
@@ -122,8 +122,14 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	if err != nil {
 		return p.refuse(flotillav1.ReasonOverrideInvalid, err.Error())
 	}
-	if namespace := p.hubObject.GetNamespace(); !namespaceAllowed(namespace, p.Options.AllowedNamespaces) {
+	namespace := p.hubObject.GetNamespace()
+	switch {
+	case !namespaceAllowed(namespace, p.Options.AllowedNamespaces):
 		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("Copies may not be placed into namespace %q", namespace))
+	case !p.info.Allows(namespace) && namespace == "":
+		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, "The registration of the cluster does not let cluster-scoped objects be placed there")
+	case !p.info.Allows(namespace):
+		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("The registration of the cluster does not let namespace %q place there", namespace))
 	}
 	switch {
 	case found == nil:

@@ -50,7 +50,7 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	placedIn := hubObject.GetFleetStatus().PlacedIn
 	if hubObject.GetDeletionTimestamp() == nil {
 		// A placement that cannot be understood changes nothing; roll-up says what is wrong with it.
-		if state.chosen, err = fleet.Choose(hubObject.GetPlacement(), members, placedIn); err != nil {
+		if state.chosen, err = fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), members, placedIn); err != nil {
 			state.invalid = true
 		}
 	}

@@ -99,14 +99,15 @@ func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
 
 func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 	return fleet.Member{
-		Name:     string(snapshot.Name),
-		Labels:   snapshot.Labels,
-		Accepted: snapshot.Accepted,
-		Serves:   snapshot.Serves(r.Kind.Name),
-		Draining: snapshot.Draining,
-		Decided:  snapshot.Decided,
-		Visible:  snapshot.Visible(),
-		Writable: snapshot.Writable() && snapshot.Serves(r.Kind.Name),
+		Name:       string(snapshot.Name),
+		Labels:     snapshot.Labels,
+		Accepted:   snapshot.Accepted,
+		Serves:     snapshot.Serves(r.Kind.Name),
+		Draining:   snapshot.Draining,
+		Namespaces: snapshot.Namespaces,
+		Decided:    snapshot.Decided,
+		Visible:    snapshot.Visible(),
+		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
 	}
 }
 

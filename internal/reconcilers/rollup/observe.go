@@ -87,16 +87,17 @@ func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
 
 func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 	member := fleet.Member{
-		Name:     string(snapshot.Name),
-		Labels:   snapshot.Labels,
-		Accepted: snapshot.Accepted,
-		Serves:   snapshot.Serves(r.Kind.Name),
-		Draining: snapshot.Draining,
-		Decided:  snapshot.Decided,
-		Visible:  snapshot.Visible() && snapshot.Serves(r.Kind.Name),
-		Writable: snapshot.Writable() && snapshot.Serves(r.Kind.Name),
-		Reason:   flotillav1.ReasonClusterNotReady,
-		Message:  notConnected,
+		Name:       string(snapshot.Name),
+		Labels:     snapshot.Labels,
+		Accepted:   snapshot.Accepted,
+		Serves:     snapshot.Serves(r.Kind.Name),
+		Draining:   snapshot.Draining,
+		Decided:    snapshot.Decided,
+		Namespaces: snapshot.Namespaces,
+		Visible:    snapshot.Visible() && snapshot.Serves(r.Kind.Name),
+		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
+		Reason:     flotillav1.ReasonClusterNotReady,
+		Message:    notConnected,
 	}
 	switch {
 	case !member.Serves:

@@ -85,7 +85,7 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 	observed := state{omitted: hubObject.GetFleetStatus().ClustersOmitted}
 	var chosen []string
 	if hubObject.GetDeletionTimestamp() == nil {
-		chosen, observed.invalid = fleet.Choose(hubObject.GetPlacement(), members, placedIn)
+		chosen, observed.invalid = fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), members, placedIn)
 	}
 	specs, specsError := fleet.NewSpecs(r.Kind.Kind, hubObject)
 	previous := entriesByName(r.Kind, hubObject)
