@@ -26,6 +26,13 @@ func (m *member) retryRefused(refused *refusal) {
 	}
 }
 
+// giveUp stops working with a member that turns out to be refused.
+func (m *member) giveUp(refused *refusal, found *findings) {
+	m.disconnect()
+	m.retryRefused(refused)
+	m.refuse(refused, found)
+}
+
 // follow has the session ended when its transport finds that it cannot go on.
 func (m *member) follow(s *session) {
 	context.AfterFunc(s.transport.broken, func() {
@@ -45,12 +52,11 @@ func (m *member) follow(s *session) {
 // make a change look like none, and what was expected of the member may never have happened there.
 func (m *member) onBroken(cause error) {
 	m.log.Info("Ending the session of a member", "cause", cause.Error())
-	m.disconnect()
 	if refused, ok := errors.AsType[*refusal](cause); ok {
-		m.retryRefused(refused)
-		m.refuse(refused, nil)
+		m.giveUp(refused, nil)
 		return
 	}
+	m.disconnect()
 	m.retries.reset()
 	m.retryAt = m.pool.cfg.Clock.Now()
 	if errors.Is(cause, errRestored) {

@@ -246,9 +246,7 @@ func (m *member) onRenewed(err error) {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		m.disconnect()
-		m.retryAt = now.Add(m.retries.next(now, true))
-		m.refuse(refused, nil)
+		m.giveUp(refused, nil)
 	case err != nil:
 		m.log.V(1).Info("Renewing the claim failed", "error", err.Error())
 		m.renewAt = now.Add(claimRetry)
@@ -284,9 +282,7 @@ func (m *member) onUnpaused(s *session, found *findings, err error) {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		m.disconnect()
-		m.retryAt = now.Add(m.retries.next(now, true))
-		m.refuse(refused, found)
+		m.giveUp(refused, found)
 	case err != nil:
 		m.log.V(1).Info("Claiming an unpaused member failed", "error", err.Error())
 		m.checkAt = now.Add(claimRetry)

@@ -20,11 +20,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 // MapFunc says which requests an object of a member leads to. It runs on the informer's goroutine and reads caches only.
@@ -59,6 +64,18 @@ func OnChange(members Directory, toRequests func(ctx context.Context, clusterNam
 	s := &changeSource{toRequests: toRequests, changed: map[multicluster.ClusterName]struct{}{}, wake: make(chan struct{}, 1)}
 	members.Subscribe(s.note)
 	return s
+}
+
+// OnOffboarded is a source of requests for when a member has been offboarded, which shows in its MemberCluster being
+// gone: the publisher removes it last.
+func OnOffboarded(hubCache cache.Cache, toRequests func(ctx context.Context, clusterName multicluster.ClusterName) []Request) source.TypedSource[Request] {
+	return source.TypedKind(hubCache, &flotillav1.MemberCluster{},
+		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, object *flotillav1.MemberCluster) []Request {
+			return toRequests(ctx, multicluster.ClusterName(object.Name))
+		}), predicate.TypedFuncs[*flotillav1.MemberCluster]{
+			CreateFunc: func(event.TypedCreateEvent[*flotillav1.MemberCluster]) bool { return false },
+			UpdateFunc: func(event.TypedUpdateEvent[*flotillav1.MemberCluster]) bool { return false },
+		})
 }
 
 // memberSource is what Watch returns. It is not multicluster-runtime's Kind, which blocks until the cache is synced and

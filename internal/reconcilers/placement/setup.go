@@ -60,14 +60,7 @@ func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
 	for _, hubSource := range []source.TypedSource[clusters.Request]{
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(),
 			handler.TypedEnqueueRequestsFromMapFunc(requestsOf), predicate.TypedFuncs[client.Object]{UpdateFunc: r.hubObjectChanged}),
-		// A MemberCluster that goes is how a member is known to be offboarded.
-		source.TypedKind[client.Object, clusters.Request](hubCache, &flotillav1.MemberCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, member client.Object) []clusters.Request {
-				return r.requestsFor(ctx, multicluster.ClusterName(member.GetName()))
-			}), predicate.TypedFuncs[client.Object]{
-				CreateFunc: func(event.TypedCreateEvent[client.Object]) bool { return false },
-				UpdateFunc: func(event.TypedUpdateEvent[client.Object]) bool { return false },
-			}),
+		clusters.OnOffboarded(hubCache, r.requestsFor),
 		clusters.OnChange(r.Members, r.requestsFor),
 		source.TypedFunc[clusters.Request](r.watchTable),
 	} {

@@ -67,14 +67,7 @@ func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
 	for _, hubSource := range []source.TypedSource[clusters.Request]{
 		// Our own writes come back too. Such a pass writes nothing, and makes up for one that saw an old cache.
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(), handler.TypedEnqueueRequestsFromMapFunc(toHub), changed),
-		// A registration that is gone leaves the hub when its MemberCluster does.
-		source.TypedKind[client.Object, clusters.Request](hubCache, &flotillav1.MemberCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, member client.Object) []clusters.Request {
-				return r.requestsFor(ctx, multicluster.ClusterName(member.GetName()))
-			}), predicate.TypedFuncs[client.Object]{
-				CreateFunc: func(event.TypedCreateEvent[client.Object]) bool { return false },
-				UpdateFunc: func(event.TypedUpdateEvent[client.Object]) bool { return false },
-			}),
+		clusters.OnOffboarded(hubCache, r.requestsFor),
 		clusters.OnChange(r.Members, r.requestsFor),
 		source.TypedFunc[clusters.Request](r.watchTable),
 	} {
