@@ -94,9 +94,10 @@ const (
 	ReasonNotYetProbed = "NotYetProbed"
 	// ReasonAllServed says that every kind is served and allowed.
 	ReasonAllServed = "AllServed"
-	// ReasonCRDMissing says that the member lacks our CRDs. Apply config/member.
+	// ReasonCRDMissing says that the member lacks our CRDs, or is deleting them. Apply config/member.
 	ReasonCRDMissing = "CRDMissing"
-	// ReasonVersionSkew says that the member's CRDs are of another revision.
+	// ReasonVersionSkew says that the member's CRDs are older than the manager's: the member is engaged, and hub objects that
+	// use a field which is lacking have this reason for the cluster. Apply config/member.
 	ReasonVersionSkew = "VersionSkew"
 	// ReasonUnsupportedVersion says that the member's Kubernetes is too old.
 	ReasonUnsupportedVersion = "UnsupportedVersion"

@@ -49,6 +49,9 @@ const (
 	AnnotationRelease = "flotilla.dev/release"
 )
 
+// AnnotationCRDRevision numbers the schemas of a CustomResourceDefinition of ours: every change of one raises it.
+const AnnotationCRDRevision = "flotilla.dev/crd-revision"
+
 // Labels, annotations and finalizers of what the member reconcilers make.
 const (
 	// LabelRedis holds the name of the Redis on each object that belongs to it.

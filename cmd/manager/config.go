@@ -58,6 +58,7 @@ type MembersConfig struct {
 	Namespaces       []string `mapstructure:"namespaces"`
 	CreateNamespaces bool     `mapstructure:"createNamespaces"`
 	CopyMetadata     []string `mapstructure:"copyMetadata"`
+	CRDs             string   `mapstructure:"crds"`
 }
 
 // LeaderElectionConfig says how managers agree on who works.
@@ -83,6 +84,12 @@ const (
 	tenancyEnforced = "Enforced"
 )
 
+// Who brings our CustomResourceDefinitions into members: their administrators, or the manager.
+const (
+	crdsVerify  = "Verify"
+	crdsInstall = "Install"
+)
+
 // setting is a key of the configuration with its default and its one line of help.
 type setting struct {
 	key   string
@@ -97,6 +104,7 @@ var settings = []setting{
 	{"members.namespaces", []string{}, "namespaces that copies may be placed into although they are kube-*, flotilla-* or default"},
 	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
+	{"members.crds", crdsVerify, "check that members have the CRDs (Verify), or install and upgrade them there (Install)"},
 	{"tenancy", tenancyOpen, "who may place in a member whose registration does not say: everybody (Open) or nobody (Enforced)"},
 	{"workers", 16, "passes that each controller runs at once"},
 	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
@@ -210,6 +218,9 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Registration.validate()...)
 	if c.Tenancy != tenancyOpen && c.Tenancy != tenancyEnforced {
 		errs = append(errs, fmt.Errorf("tenancy: %q is neither %s nor %s", c.Tenancy, tenancyOpen, tenancyEnforced))
+	}
+	if c.Members.CRDs != crdsVerify && c.Members.CRDs != crdsInstall {
+		errs = append(errs, fmt.Errorf("members.crds: %q is neither %s nor %s", c.Members.CRDs, crdsVerify, crdsInstall))
 	}
 	if c.Workers < 1 || c.Workers > 256 {
 		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))

@@ -49,11 +49,11 @@ func TestLoadConfig_Precedence(t *testing.T) {
 }
 
 func TestLoadConfig_AllProblemsAtOnce(t *testing.T) {
-	_, err := loadConfig([]string{"--hub-id=Not_A_Label", "--workers=0", "--log-format=xml", "--tenancy=Closed", "--registration-sources=a:unheard-of"})
+	_, err := loadConfig([]string{"--hub-id=Not_A_Label", "--workers=0", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--registration-sources=a:unheard-of"})
 	if err == nil {
 		t.Fatal("a bad configuration was accepted")
 	}
-	for _, want := range []string{"hub.id", "workers", "log.format", "tenancy", `convention "unheard-of"`} {
+	for _, want := range []string{"hub.id", "workers", "log.format", "tenancy", "members.crds", `convention "unheard-of"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not mention %s", err, want)
 		}

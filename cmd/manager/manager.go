@@ -67,6 +67,7 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 		Sources:        sources(cfg.Registration.Sources),
 		Scheme:         scheme,
 		EnforceTenancy: cfg.Tenancy == tenancyEnforced,
+		InstallCRDs:    cfg.Members.CRDs == crdsInstall,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)

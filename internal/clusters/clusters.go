@@ -68,6 +68,10 @@ type Snapshot struct {
 	Namespaces []string
 	// Kinds is the list of our kinds that the member takes part in; empty means all.
 	Kinds []string
+	// Lacks lists, by kind, the fields of spec that the member's schema lacks. Definitions differs whenever one of the
+	// member's CustomResourceDefinitions has changed.
+	Lacks       map[string][]MissingField
+	Definitions string
 }
 
 // Visible reports whether the member's caches show the member as it is now.

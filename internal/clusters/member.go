@@ -62,11 +62,13 @@ type member struct {
 	health   health
 	retries  retries
 	retryAt  time.Time
-	// probing, renewing, checking and sweeping say that such a job runs; renewAt is when the claim is renewed next, sweepAt
-	// when silent watches are looked for.
-	probing, renewing, checking, sweeping bool
-	renewAt, checkAt, sweepAt             time.Time
-	noWatchList                           bool
+	// probing, renewing, checking, sweeping and inspecting say that such a job runs; renewAt is when the claim is renewed
+	// next, sweepAt when silent watches are looked for, inspectAt when changes of the definitions are.
+	probing, renewing, checking, sweeping, inspecting bool
+	renewAt, checkAt, sweepAt, inspectAt              time.Time
+	noWatchList                                       bool
+	// noticed says that a definition has changed and is to be read.
+	noticed bool
 	// offboarding says that the member leaves; over that it has left.
 	offboarding, over bool
 	// rest is how long the actor pauses before it goes on after a panic.
@@ -221,7 +223,7 @@ func (m *member) live(ctx context.Context) (over bool) {
 // reset forgets everything that a panic may have left half done.
 func (m *member) reset() {
 	m.disconnect()
-	m.probing, m.renewing, m.checking, m.sweeping, m.offboarding = false, false, false, false, false
+	m.probing, m.renewing, m.checking, m.sweeping, m.inspecting, m.offboarding = false, false, false, false, false, false
 	m.health = health{policy: m.pool.cfg.Health}
 	m.current = registration{}
 	m.rest = panicPause
@@ -319,6 +321,9 @@ func (m *member) tasks() []task {
 	}
 	if !m.sweeping {
 		tasks = append(tasks, task{m.sweepAt, m.sweep})
+	}
+	if m.health.away == "" && !m.inspecting {
+		tasks = append(tasks, task{m.inspectAt, m.inspect})
 	}
 	if m.rotation != nil && !m.rotation.running {
 		tasks = append(tasks, task{m.rotation.at, m.rotate})

@@ -57,6 +57,8 @@ type session struct {
 	cluster     *memberCluster
 	// claimed says that this hub holds the claim; false in a member that was paused from the start.
 	claimed bool
+	// served is what the member serves of our group.
+	served served
 	// disengage ends the controllers' interest; stop ends the caches after that.
 	engaged   context.Context //nolint:containedctx // It is the lifetime that Engage is given.
 	disengage context.CancelFunc
@@ -154,13 +156,16 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 	if err != nil {
 		return nil, found, err
 	}
+	if err := p.settle(ctx, api, found, claimed); err != nil {
+		return nil, found, err
+	}
 	progress(StateSyncing)
 	s, err := p.sync(ctx, name, way, api)
 	if err != nil {
 		return nil, found, err
 	}
 	found.verdicts[flotillav1.ConditionCachesSynced] = good(flotillav1.ReasonSynced, "Everything watched has been read")
-	s.uid, s.credential, s.claimed = found.uid, in.credential, claimed
+	s.uid, s.credential, s.claimed, s.served = found.uid, in.credential, claimed, found.served
 	done = true
 	return s, found, nil
 }

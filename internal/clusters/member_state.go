@@ -205,4 +205,7 @@ func (m *member) take(p *publication, found *findings) {
 	if found.version != "" {
 		p.version = found.version
 	}
+	if found.served.states != nil {
+		p.snapshot.Lacks, p.snapshot.Definitions = found.served.lacks(), found.served.identity()
+	}
 }

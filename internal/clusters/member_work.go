@@ -132,6 +132,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.retries.reset()
 	m.health = health{policy: m.pool.cfg.Health, lastGood: now, lastProbe: now}
 	m.renewAt, m.checkAt, m.sweepAt = now.Add(m.pool.cfg.ClaimRenewal), now, now.Add(sweepPause)
+	m.inspectAt = now.Add(m.pool.cfg.InspectInterval)
 	m.pool.keepUID(s.uid, m.name)
 	s.transport.guard()
 	m.follow(s)
@@ -267,6 +268,10 @@ func (m *member) unpause(ctx context.Context) {
 		if err == nil {
 			err = m.pool.takeClaim(checkCtx, s.api, in)
 		}
+		if err == nil {
+			// Whether older definitions are to be upgraded is looked at next.
+			err = m.pool.settle(checkCtx, s.api, found, false)
+		}
 		return func() {
 			m.checking = false
 			if m.session == s {
@@ -287,8 +292,8 @@ func (m *member) onUnpaused(s *session, found *findings, err error) {
 		m.log.V(1).Info("Claiming an unpaused member failed", "error", err.Error())
 		m.checkAt = now.Add(claimRetry)
 	default:
-		s.claimed = true
-		m.renewAt = now.Add(m.pool.cfg.ClaimRenewal)
+		s.claimed, s.served = true, found.served
+		m.renewAt, m.inspectAt = now.Add(m.pool.cfg.ClaimRenewal), now
 		m.update(func(p *publication) {
 			m.take(p, found)
 			p.verdicts[flotillav1.ConditionClaimed] = good(flotillav1.ReasonHeld, "This hub holds the claim")

@@ -42,6 +42,10 @@ type Config struct {
 	Instance string
 	// Namespace is the manager's own on the hub, where the freeze switch is; without one there is no switch.
 	Namespace string
+	// InstallCRDs installs and upgrades our CustomResourceDefinitions in members; otherwise their administrators do.
+	InstallCRDs bool
+	// InspectInterval is how often it is looked for changes of these definitions; 30 s.
+	InspectInterval time.Duration
 	// EnforceTenancy lets nobody place in a member whose registration does not say who may.
 	EnforceTenancy bool
 	// Sources are where registrations are.
@@ -104,6 +108,7 @@ func (c Config) withDefaults() Config {
 	c.Health = c.Health.withDefaults()
 	c.Limits = c.Limits.withDefaults()
 	setDefault(&c.SyncTimeout, 5*time.Minute)
+	setDefault(&c.InspectInterval, 30*time.Second)
 	setDefault(&c.Slots, 8)
 	setDefault(&c.SlotTime, 30*time.Second)
 	setDefault(&c.ClaimDuration, 180*time.Second)

@@ -140,6 +140,7 @@ func (a *memberAPI) served(ctx context.Context) ([]string, error) {
 type findings struct {
 	uid      types.UID
 	version  string
+	served   served
 	verdicts map[string]verdict
 }
 
@@ -170,14 +171,14 @@ func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) 
 	if refused := checkVersion(found.version); refused != nil {
 		return found, refused
 	}
-	resources, err := api.served(ctx)
-	if err != nil {
-		return found, fmt.Errorf("reading what is served: %w", err)
+	if found.served, err = api.read(ctx); err != nil {
+		return found, err
 	}
-	if refused := checkServed(resources); refused != nil {
+	refused := checkServed(found.served.resources)
+	if refused != nil && !p.cfg.InstallCRDs {
 		return found, refused
 	}
-	if err := checkNotHub(ctx, api, resources); err != nil {
+	if err := checkNotHub(ctx, api, found.served.resources); err != nil {
 		return found, err
 	}
 	// From here on the registration stands for this cluster, whatever else is missing.
@@ -186,7 +187,9 @@ func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) 
 	if err := p.checkRights(ctx, api, in.registration.paused); err != nil {
 		return found, err
 	}
-	found.verdicts[flotillav1.ConditionAPIsServed] = good(flotillav1.ReasonAllServed, "Every kind is served and allowed")
+	if refused == nil {
+		found.verdicts[flotillav1.ConditionAPIsServed] = found.served.verdict(p.cfg.InstallCRDs)
+	}
 	return found, nil
 }
 

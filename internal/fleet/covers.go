@@ -4,7 +4,9 @@
 package fleet
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 )
 
 // listKeys names the fields of our specs that are lists with keys: a member may add elements of its own to them.
@@ -18,11 +20,23 @@ var listKeys = map[string][]string{
 // Covers reports whether the spec of an object has every field that want has, with the same value. Fields and keyed
 // elements that want does not name belong to the member.
 func Covers(want map[string]any, object any) (bool, error) {
+	uncovered, err := Uncovered(want, object)
+	return len(uncovered) == 0, err
+}
+
+// Uncovered returns the paths of the fields of want, without what is below them, that keep it from being covered.
+func Uncovered(want map[string]any, object any) ([]string, error) {
 	have, err := toMap(object)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return coversMap(want, have), nil
+	var uncovered []string
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		if !coversField(field, want[field], have[field]) {
+			uncovered = append(uncovered, "spec."+field)
+		}
+	}
+	return uncovered, nil
 }
 
 func coversMap(want, have map[string]any) bool {

@@ -23,6 +23,18 @@ type Outcome struct {
 	Gone bool
 	// Reason and Message say why the copy could not be made what it should be; an empty reason says that it was.
 	Reason, Message string
+	// Attempt is what led to FieldDropped.
+	Attempt Attempt
+}
+
+// Attempt is a write of a copy that did not lead to what was sent. While both sides are still as they were then, another
+// one would lead to the same.
+type Attempt struct {
+	// Sent identifies what was sent, and by which schema the member took it.
+	Sent string
+	// UID and Generation are those of the copy that the member stored.
+	UID        types.UID
+	Generation int64
 }
 
 // Table holds the outcomes. It is empty after a start and fills with the first passes, so nothing in it may be the only

@@ -32,6 +32,9 @@ type copyPass struct {
 	info   fleet.Member
 	member cluster.Cluster
 	chosen bool
+	// lacks are the fields that the member's schema lacks; definitions identifies that schema.
+	lacks       []fleet.MissingField
+	definitions string
 }
 
 // reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
@@ -41,7 +44,10 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	if !registered || !mayBePlaced(hubObject, clusterName) {
 		return 0, nil
 	}
-	pass := &copyPass{Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.member(snapshot)}
+	pass := &copyPass{
+		Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.member(snapshot),
+		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions,
+	}
 	if !pass.info.Writable {
 		return 0, nil
 	}
@@ -131,6 +137,11 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	case !p.info.Allows(namespace):
 		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("The registration of the cluster does not let namespace %q place there", namespace))
 	}
+	want, unknown := want.Fit(p.lacks)
+	if len(unknown) > 0 {
+		return p.refuse(flotillav1.ReasonVersionSkew, fmt.Sprintf(
+			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that out for this cluster", fleet.Join(unknown)))
+	}
 	switch {
 	case found == nil:
 		return p.create(ctx, want)
@@ -150,14 +161,16 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 		p.report(fleet.Outcome{})
 		return 0, nil
 	}
-	desired.SetUID(found.GetUID())
-	if delay, err := p.write(ctx, desired, want, client.ForceOwnership); err != nil || delay > 0 {
-		return delay, err
+	if attempt, again := p.attemptedBefore(found, desired); again {
+		p.report(attempt)
+		return 0, nil
 	}
-	if desired.GetResourceVersion() != found.GetResourceVersion() {
+	desired.SetUID(found.GetUID())
+	stored, delay, err := p.write(ctx, desired, want, client.ForceOwnership)
+	if stored && desired.GetResourceVersion() != found.GetResourceVersion() {
 		p.sayChanged(found, want, drifted)
 	}
-	return 0, nil
+	return delay, err
 }
 
 // create makes the copy where a live read has shown that there is nothing of its name. It is applied without force, so
@@ -166,11 +179,11 @@ func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Durat
 	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
 		return delay, err
 	}
-	if delay, err := p.write(ctx, p.desired(want), want); err != nil || delay > 0 {
-		return delay, err
+	stored, delay, err := p.write(ctx, p.desired(want), want)
+	if stored {
+		p.sayPlaced()
 	}
-	p.sayPlaced()
-	return 0, nil
+	return delay, err
 }
 
 // ensureNamespace creates the namespace of the copy. It is never deleted again.
@@ -201,21 +214,24 @@ func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// write applies the copy and checks that the member stored what was sent. desired becomes what was stored.
-func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured, want fleet.Effective, options ...client.ApplyOption) (time.Duration, error) {
+// write applies the copy and reports whether the member stored what was sent. desired becomes what was stored.
+func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured, want fleet.Effective, options ...client.ApplyOption) (bool, time.Duration, error) {
 	options = append(options, FieldOwner)
+	sent := p.identify(desired)
 	if err := p.member.GetClient().Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), options...); err != nil {
-		return p.failed(fmt.Errorf("applying the copy: %w", err))
+		delay, err := p.failed(fmt.Errorf("applying the copy: %w", err))
+		return false, delay, err
 	}
-	stored, err := fleet.Covers(want.Spec, desired.Object["spec"])
+	dropped, err := fleet.Uncovered(want.Spec, desired.Object["spec"])
 	if err != nil {
-		return 0, fmt.Errorf("comparing the stored copy: %w", err)
+		return false, 0, fmt.Errorf("comparing the stored copy: %w", err)
 	}
-	if !stored {
-		return p.refuse(flotillav1.ReasonFieldDropped, "The cluster stored something else than what was sent: its CRD lacks a field, or a webhook changes it")
+	if len(dropped) > 0 {
+		p.refuseDropped(dropped, fleet.Attempt{Sent: sent, UID: desired.GetUID(), Generation: desired.GetGeneration()})
+		return false, 0, nil
 	}
 	p.report(fleet.Outcome{})
-	return 0, nil
+	return true, 0, nil
 }
 
 // desired is the copy as this hub applies it.

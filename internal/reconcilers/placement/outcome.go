@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,11 +26,16 @@ func (p *copyPass) report(outcome fleet.Outcome) fleet.Outcome {
 
 // refuse says that the copy cannot be made what it should be until something changes. A retry would not help.
 func (p *copyPass) refuse(reason, message string) (time.Duration, error) {
-	message = fleet.Clip(message)
-	if before := p.report(fleet.Outcome{Reason: reason, Message: message}); before.Reason != reason {
-		p.say(p.hubObject, corev1.EventTypeWarning, reason, actionPlace, p.name, message)
-	}
+	p.tell(fleet.Outcome{Reason: reason, Message: message})
 	return 0, nil
+}
+
+// tell reports an outcome, with an event when its reason is news.
+func (p *copyPass) tell(outcome fleet.Outcome) {
+	outcome.Message = fleet.Clip(outcome.Message)
+	if before := p.report(outcome); before.Reason != outcome.Reason {
+		p.say(p.hubObject, corev1.EventTypeWarning, outcome.Reason, actionPlace, p.name, outcome.Message)
+	}
 }
 
 // failed tells a member that refuses from one that does not answer. A refusal is shown, and tried again much later.
@@ -37,11 +43,19 @@ func (p *copyPass) failed(err error) (time.Duration, error) {
 	if !refused(err) {
 		return 0, fmt.Errorf("writing to cluster %q: %w", p.name, err)
 	}
-	if _, err := p.refuse(flotillav1.ReasonApplyFailed, err.Error()); err != nil {
+	reason := flotillav1.ReasonApplyFailed
+	if strings.Contains(err.Error(), undeclared) {
+		reason = flotillav1.ReasonVersionSkew
+	}
+	if _, err := p.refuse(reason, err.Error()); err != nil {
 		return 0, err
 	}
 	return refusedDelay, nil
 }
+
+// undeclared is how an API server refuses to apply a field that its schema lacks. That is known before, unless the
+// member's CRD may not be read or has just been replaced.
+const undeclared = "field not declared in schema"
 
 // refused reports whether an API server has understood and refused a request, so that the same one is refused again.
 func refused(err error) bool {

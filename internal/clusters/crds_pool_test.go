@@ -1,0 +1,198 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// skewed is a fixture with a member of its own whose definitions are spoilt.
+type skewed struct {
+	*fixture
+	member *testenv.Cluster
+}
+
+func startSkewed(t *testing.T, adjust ...func(*Config)) *skewed {
+	t.Helper()
+	adjust = append(adjust, func(c *Config) { c.InspectInterval = 200 * time.Millisecond })
+	f := &skewed{fixture: startPool(t, hubCluster.Namespace(t), adjust...), member: testenv.Start(t)}
+	f.SetDefaultEventuallyTimeout(60 * time.Second)
+	return f
+}
+
+// definition reads a definition in the member; nil when there is none.
+func (f *skewed) definition(kind string) *apiextensionsv1.CustomResourceDefinition {
+	own, theirs := ofKind(f.t, kind)
+	err := f.member.Client.Get(context.Background(), client.ObjectKeyFromObject(own.object), theirs)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	f.Expect(err).NotTo(HaveOccurred())
+	return theirs
+}
+
+// remove deletes a definition and waits until it is gone.
+func (f *skewed) remove(kind string) {
+	f.t.Helper()
+	own, _ := ofKind(f.t, kind)
+	f.Expect(f.member.Client.Delete(context.Background(), own.object.DeepCopy())).To(Succeed())
+	f.Eventually(func() bool {
+		d := f.definition(kind)
+		return d == nil || d.UID != own.object.UID && d.DeletionTimestamp == nil
+	}).Should(BeTrue())
+}
+
+// put creates or replaces a definition.
+func (f *skewed) put(kind string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	f.t.Helper()
+	_, theirs := ofKind(f.t, kind)
+	change(theirs)
+	if there := f.definition(kind); there != nil {
+		theirs.ResourceVersion = there.ResourceVersion
+		f.Expect(f.member.Client.Update(context.Background(), theirs)).To(Succeed())
+		return
+	}
+	f.Expect(f.member.Client.Create(context.Background(), theirs)).To(Succeed())
+}
+
+// message reads the message of a published condition.
+func (f *skewed) message(name, conditionType string) string {
+	object := &flotillav1.MemberCluster{}
+	f.Expect(hubCluster.Client.Get(context.Background(), client.ObjectKey{Name: name}, object)).To(Succeed())
+	return apimeta.FindStatusCondition(object.Status.Conditions, conditionType).Message
+}
+
+func (f *skewed) lacks(name string) func() map[string][]MissingField {
+	return func() map[string][]MissingField {
+		s, _ := f.pool.Snapshot(multicluster.ClusterName(name))
+		return s.Lacks
+	}
+}
+
+func withoutPriority(object *apiextensionsv1.CustomResourceDefinition) {
+	delete(object.Annotations, flotillav1.AnnotationCRDRevision)
+	edit(object, func(fields map[string]apiextensionsv1.JSONSchemaProps) { delete(fields, "priorityClassName") })
+}
+
+func fromTheFuture(object *apiextensionsv1.CustomResourceDefinition) {
+	object.Annotations[flotillav1.AnnotationCRDRevision] = "999"
+	edit(object, func(fields map[string]apiextensionsv1.JSONSchemaProps) {
+		fields["invented"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+	})
+}
+
+func TestPool_verifies_definitions(t *testing.T) {
+	f := startSkewed(t)
+	f.remove("Redis")
+	secret := f.register("verifies", f.member.Kubeconfig())
+	f.Eventually(f.condition("verifies", flotillav1.ConditionAPIsServed)).Should(Equal("False CRDMissing"))
+	f.Expect(f.message("verifies", flotillav1.ConditionAPIsServed)).To(ContainSubstring("redises.flotilla.dev"))
+	f.Expect(f.engaged.count("verifies")).To(BeZero())
+
+	// It joins when they appear, older ones as well.
+	f.put("Redis", withoutPriority)
+	f.Eventually(f.condition("verifies", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(f.condition("verifies", flotillav1.ConditionAPIsServed)).Should(Equal("True VersionSkew"))
+	f.Expect(f.message("verifies", flotillav1.ConditionAPIsServed)).To(ContainSubstring("spec.priorityClassName"))
+	f.Expect(f.lacks("verifies")()).To(Equal(map[string][]MissingField{"Redis": {{Path: "spec.priorityClassName"}}}))
+
+	// An upgrade and a newer revision are noticed while it is engaged, and nothing is written.
+	f.put("Redis", func(*apiextensionsv1.CustomResourceDefinition) {})
+	f.Eventually(f.condition("verifies", flotillav1.ConditionAPIsServed)).Should(Equal("True AllServed"))
+	f.Eventually(f.lacks("verifies")).Should(BeNil())
+	f.put("Redis", fromTheFuture)
+	f.Eventually(func() string { return f.message("verifies", flotillav1.ConditionAPIsServed) }).Should(ContainSubstring("newer CRDs"))
+	f.Expect(f.definition("Redis").ManagedFields).NotTo(ContainElement(HaveField("Manager", string(fieldOwner))))
+	f.Expect(f.engaged.count("verifies")).To(Equal(1))
+
+	// Without them it is not worked with, and it is taken up again with them.
+	f.remove("Redis")
+	f.Eventually(f.condition("verifies", flotillav1.ConditionAPIsServed)).Should(Equal("False CRDMissing"))
+	f.Eventually(f.condition("verifies", flotillav1.ConditionReady)).Should(Equal("False CRDMissing"))
+	f.Expect(f.engaged.ended("verifies")).To(BeTrue())
+	f.put("Redis", func(*apiextensionsv1.CustomResourceDefinition) {})
+	f.Eventually(f.condition("verifies", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(func() int { return f.engaged.count("verifies") }).Should(Equal(2))
+	f.unregister(secret)
+}
+
+func TestPool_stays_with_a_member_that_deletes_a_definition(t *testing.T) {
+	ctx := context.Background()
+	f := startSkewed(t)
+	secret := f.register("deletes", f.member.Kubeconfig())
+	f.Eventually(f.condition("deletes", flotillav1.ConditionAPIsServed)).Should(Equal("True AllServed"))
+	waits := &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "waits", Finalizers: []string{flotillav1.FinalizerNodePool}}}
+	f.Expect(f.member.Client.Create(ctx, waits)).To(Succeed())
+	own, _ := ofKind(t, "NodePool")
+	f.Expect(f.member.Client.Delete(ctx, own.object.DeepCopy())).To(Succeed())
+	f.Eventually(f.condition("deletes", flotillav1.ConditionAPIsServed)).Should(Equal("False CRDMissing"))
+	f.Expect(f.message("deletes", flotillav1.ConditionAPIsServed)).To(ContainSubstring("is deleting nodepools.flotilla.dev"))
+	f.Expect(f.condition("deletes", flotillav1.ConditionReady)()).To(Equal("True Connected"), "objects wait for the manager to let them go")
+
+	f.Expect(f.member.Client.Get(ctx, client.ObjectKeyFromObject(waits), waits)).To(Succeed())
+	waits.Finalizers = nil
+	f.Expect(f.member.Client.Update(ctx, waits)).To(Succeed())
+	f.Eventually(f.condition("deletes", flotillav1.ConditionReady)).Should(Equal("False CRDMissing"))
+	f.unregister(secret)
+}
+
+func TestPool_installs_definitions(t *testing.T) {
+	ctx := context.Background()
+	f := startSkewed(t, func(c *Config) { c.InstallCRDs = true })
+	f.remove("Redis")
+	f.remove("NodePool")
+	secret := f.register("installs", f.member.Kubeconfig(), func(s *corev1.Secret) {
+		s.Annotations = map[string]string{flotillav1.AnnotationPaused: "true"}
+	})
+	f.Eventually(f.condition("installs", flotillav1.ConditionAPIsServed)).Should(Equal("False CRDMissing"), "a paused member is not written")
+	f.patch(secret, func() { secret.Annotations = nil })
+	f.Eventually(f.condition("installs", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Expect(f.condition("installs", flotillav1.ConditionAPIsServed)()).To(Equal("True AllServed"))
+	f.Expect(f.definition("NodePool").ManagedFields).To(ContainElement(HaveField("Manager", string(fieldOwner))))
+
+	// One that is deleted is put back.
+	member, err := f.pool.Member("installs")
+	f.Expect(err).NotTo(HaveOccurred())
+	uid := f.definition("Redis").UID
+	f.Expect(f.member.Client.Delete(ctx, f.definition("Redis"))).To(Succeed())
+	f.Eventually(func() bool { d := f.definition("Redis"); return d != nil && d.UID != uid }).Should(BeTrue())
+	f.Eventually(func() bool { again, err := f.pool.Member("installs"); return err == nil && again != member }).Should(BeTrue())
+	f.Eventually(f.condition("installs", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+
+	// An older one is upgraded, a newer one is left alone.
+	f.put("Redis", withoutPriority)
+	f.Eventually(func() string { return f.definition("Redis").Annotations[flotillav1.AnnotationCRDRevision] }).Should(Equal("1"))
+	f.Eventually(f.lacks("installs")).Should(BeNil())
+	f.Eventually(f.condition("installs", flotillav1.ConditionAPIsServed)).Should(Equal("True AllServed"))
+	f.put("Redis", fromTheFuture)
+	generation := f.definition("Redis").Generation
+	f.Eventually(func() string { return f.message("installs", flotillav1.ConditionAPIsServed) }).Should(ContainSubstring("newer CRDs"))
+	f.Expect(f.definition("Redis").Generation).To(Equal(generation))
+	f.unregister(secret)
+}
+
+func TestPool_installs_nothing_where_it_may_not(t *testing.T) {
+	f := startSkewed(t, func(c *Config) { c.InstallCRDs = true; c.HubID = "second" })
+	holder := claim{hubID: "first", instance: "x", duration: time.Hour, clock: f.pool.cfg.Clock}
+	f.Expect(holder.hold(context.Background(), f.member.Client, "")).To(Succeed())
+	f.remove("Redis")
+	secret := f.register("foreign", f.member.Kubeconfig())
+	f.Eventually(f.condition("foreign", flotillav1.ConditionClaimed)).Should(Equal("False ClaimedByAnotherHub"))
+	f.Expect(f.definition("Redis")).To(BeNil())
+	f.unregister(secret)
+}
