@@ -121,6 +121,8 @@ const (
 	ReasonFrozen = "Frozen"
 	// ReasonDraining says that copies are being removed from a member that is drained.
 	ReasonDraining = "Draining"
+	// ReasonOrphaned is in attention, for a copy that was given up with flotilla.dev/release and may still be in the member.
+	ReasonOrphaned = "Orphaned"
 	// ReasonAllRemoved says that no copy is left in a member that is drained.
 	ReasonAllRemoved = "AllRemoved"
 )

@@ -131,7 +131,7 @@ type Attention struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// reason that its Ready condition gives.
+	// reason that its Ready condition gives, or Orphaned for a copy that the hub has given up.
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`

@@ -88,6 +88,10 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 			return err
 		}
 	}
+	// Before the record loses a name: nothing else would know about the copy after a crash.
+	if err := r.recordOrphans(ctx, hubObject, plan.orphaned); err != nil {
+		return err
+	}
 	if !slices.Equal(plan.placedIn, hubObject.GetFleetStatus().PlacedIn) {
 		before := hubObject.DeepCopyObject().(fleet.Object)
 		hubObject.GetFleetStatus().PlacedIn = plan.placedIn

@@ -29,6 +29,8 @@ type hubPlan struct {
 	// placedIn is the new record, sorted; the lists below say why names are no longer in it.
 	placedIn                           []string
 	removed, releasedNames, offboarded []string
+	// orphaned are those of releasedNames that may still have a copy.
+	orphaned []string
 	// clearRelease removes the annotation that has done its work.
 	clearRelease bool
 	// confirmLeave is what is left of the annotation; nil leaves it as it is.
@@ -44,6 +46,9 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 		switch {
 		case slices.Contains(release, name):
 			plan.releasedNames = append(plan.releasedNames, name)
+			if !state.gone[name] && !state.offboarded[name] {
+				plan.orphaned = append(plan.orphaned, name)
+			}
 		case state.offboarded[name]:
 			plan.offboarded = append(plan.offboarded, name)
 		case state.gone[name] && !state.invalid && !slices.Contains(state.chosen, name):

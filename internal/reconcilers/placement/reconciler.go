@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -55,6 +56,7 @@ type Reconciler struct {
 	Members   clusters.Directory
 	Table     *fleet.Table
 	Events    events.EventRecorder
+	Clock     clock.PassiveClock
 	Options   Options
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -42,6 +43,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			Members:   members,
 			Table:     table,
 			Events:    hub.GetEventRecorder("flotilla-placement"),
+			Clock:     clock.RealClock{},
 			Options:   opts,
 		}
 		if err := reconciler.setup(mgr, workers); err != nil {

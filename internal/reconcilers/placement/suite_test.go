@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -124,7 +125,7 @@ func newFixture(t *testing.T, kind fleet.Kind) *fixture {
 		directory: &directory{snapshots: map[string]clusters.Snapshot{eu1: snapshotOf(eu1)}, member: uncached{client: member}},
 	}
 	f.r = &Reconciler{
-		Kind: kind, Hub: hub, HubReader: hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events,
+		Kind: kind, Hub: hub, HubReader: hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events, Clock: clock.RealClock{},
 		Options: Options{HubID: hubID, CreateNamespaces: true},
 	}
 	return f

@@ -176,7 +176,7 @@ func TestCount_report_puts_the_longest_unwell_first(t *testing.T) {
 		counted.unwell = append(counted.unwell, item)
 	}
 	_, attention := counted.report()
-	if len(attention) != maxAttention || attention[0].Name != "r-29" || attention[19].Name != "r-10" {
+	if len(attention) != 20 || attention[0].Name != "r-29" || attention[19].Name != "r-10" {
 		t.Errorf("%d lines, from %s", len(attention), attention[0].Name)
 	}
 }

@@ -51,7 +51,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			return fmt.Errorf("setting up roll-up of %s: %w", kind.Name, err)
 		}
 	}
-	summary := &Summary{Hub: hub.GetClient(), Members: members, Pace: NewPace(summaryPace, clk)}
+	summary := &Summary{Hub: hub.GetClient(), Members: members, Pace: NewPace(summaryPace, clk), HubID: hubID}
 	if err := summary.setup(mgr, workers); err != nil {
 		return fmt.Errorf("setting up the summaries of members: %w", err)
 	}
@@ -140,6 +140,12 @@ func (s *Summary) setup(mgr mcmanager.Manager, workers int) error {
 			return fmt.Errorf("watching the hub: %w", err)
 		}
 	}
+	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
+		hubObjects := source.TypedKind[client.Object, clusters.Request](hubCache, kind.New(), placedAnew{})
+		if err := controller.Watch(hubObjects); err != nil {
+			return fmt.Errorf("watching %s on the hub: %w", kind.Name, err)
+		}
+	}
 	for object, keep := range map[client.Object]func(before, after client.Object) bool{
 		&flotillav1.Redis{}:    readyChanged,
 		&flotillav1.NodePool{}: readyChanged,
@@ -168,13 +174,14 @@ func summaryChanged(e event.TypedUpdateEvent[client.Object]) bool {
 		!equality.Semantic.DeepEqual(before.Status.Attention, after.Status.Attention))
 }
 
-// readyChanged keeps what changes a count or a line of attention.
+// readyChanged keeps what changes a count or a line of attention. Whose copy it is decides on an orphaned one.
 func readyChanged(before, after client.Object) bool {
 	old, ok := before.(fleet.Object)
 	object, okAfter := after.(fleet.Object)
-	return ok && okAfter && !equality.Semantic.DeepEqual(
-		apimeta.FindStatusCondition(*old.GetConditions(), flotillav1.ConditionReady),
-		apimeta.FindStatusCondition(*object.GetConditions(), flotillav1.ConditionReady))
+	return ok && okAfter && (old.GetAnnotations()[flotillav1.AnnotationHub] != object.GetAnnotations()[flotillav1.AnnotationHub] ||
+		!equality.Semantic.DeepEqual(
+			apimeta.FindStatusCondition(*old.GetConditions(), flotillav1.ConditionReady),
+			apimeta.FindStatusCondition(*object.GetConditions(), flotillav1.ConditionReady)))
 }
 
 // nodeChanged drops heartbeats.

@@ -144,7 +144,7 @@ func (f *fixture) restart(kind Kind) {
 		Kind: kind, Hub: f.hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events, Clock: f.clock,
 		HubID: hubID, Pace: NewPace(objectPace, f.clock),
 	}
-	f.summary = &Summary{Hub: f.hub, Members: f.directory, Pace: NewPace(summaryPace, f.clock)}
+	f.summary = &Summary{Hub: f.hub, Members: f.directory, Pace: NewPace(summaryPace, f.clock), HubID: hubID}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

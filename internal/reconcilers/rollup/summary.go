@@ -4,7 +4,6 @@
 package rollup
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +23,6 @@ import (
 
 // The limits of the hub's schema for what a member's objects are called.
 const (
-	maxAttention = 20
 	maxNamespace = 63
 	maxName      = 253
 )
@@ -37,6 +35,8 @@ type Summary struct {
 	Members clusters.Directory
 	// Pace holds writes back; it is made by NewPace(summaryPace, ...).
 	Pace *Pace
+	// HubID marks the copies of this hub.
+	HubID string
 }
 
 // Reconcile counts one member; the request names its MemberCluster. While the member cannot be seen, what was counted
@@ -62,6 +62,9 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("counting the objects of cluster %q: %w", req.Name, err)
 	}
+	if err := s.observeOrphans(ctx, &count, snapshot, memberCluster.Status.Attention); err != nil {
+		return ctrl.Result{}, fmt.Errorf("looking for orphaned copies in cluster %q: %w", req.Name, err)
+	}
 	before := memberCluster.DeepCopy()
 	memberCluster.Status.Summary, memberCluster.Status.Attention = count.report()
 	if equality.Semantic.DeepEqual(before.Status, memberCluster.Status) {
@@ -71,10 +74,15 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	if wait := s.Pace.Wait(req.Name, true); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	s.Pace.Wrote(req.Name)
-	if err := s.Hub.Status().Patch(ctx, memberCluster, client.MergeFrom(before), FieldOwner); client.IgnoreNotFound(err) != nil {
+	// Placement adds to the attention list, and a merge patch replaces it.
+	err = s.Hub.Status().Patch(ctx, memberCluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), FieldOwner)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the summary of MemberCluster %q: %w", req.Name, err)
 	}
+	s.Pace.Wrote(req.Name)
 	return ctrl.Result{}, nil
 }
 
@@ -82,6 +90,8 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 type count struct {
 	redises, nodePools, nodes flotillav1.ObjectCounts
 	unwell                    []flotillav1.Attention
+	// orphaned are the copies that were given up and are still there.
+	orphaned []flotillav1.Attention
 }
 
 // observe counts. The lists share their objects with the cache, so nothing in them may be changed.
@@ -137,33 +147,23 @@ func (c *count) add(counts *flotillav1.ObjectCounts, kind string, object fleet.O
 	c.unwell = append(c.unwell, item)
 }
 
-// report puts those first that have been unwell for longest.
+// report lists orphaned copies first, because nothing else knows about them, and then the others.
 func (c *count) report() (*flotillav1.MemberClusterSummary, []flotillav1.Attention) {
-	slices.SortFunc(c.unwell, func(a, b flotillav1.Attention) int {
-		return cmp.Or(compareSince(a.Since, b.Since), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	attention := c.unwell
-	if len(attention) > maxAttention {
-		attention = attention[:maxAttention]
+	listed := map[fleet.ObjectKey]bool{}
+	for _, item := range c.orphaned {
+		listed[fleet.AttentionKey(item)] = true
+	}
+	attention := slices.Clone(c.orphaned)
+	for _, item := range c.unwell {
+		if !listed[fleet.AttentionKey(item)] {
+			attention = append(attention, item)
+		}
 	}
 	ratio := func(counts flotillav1.ObjectCounts) string { return fmt.Sprintf("%d/%d", counts.Ready, counts.Total) }
 	return &flotillav1.MemberClusterSummary{
 		Redises: c.redises, NodePools: c.nodePools, Nodes: c.nodes,
 		RedisesReady: ratio(c.redises), NodePoolsReady: ratio(c.nodePools), NodesReady: ratio(c.nodes),
-	}, attention
-}
-
-// compareSince puts an unknown time last: such an object is new.
-func compareSince(a, b *metav1.Time) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	}
-	return a.Compare(b.Time)
+	}, fleet.CutAttention(attention)
 }
 
 func nodeReady(node *corev1.Node) bool {

@@ -1,0 +1,49 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// maxAttention is how many objects a MemberCluster lists.
+const maxAttention = 20
+
+// AttentionKey names the object that an item is about; a copy has the name of its hub object.
+func AttentionKey(item flotillav1.Attention) ObjectKey {
+	return ObjectKey{Kind: item.Kind, Object: types.NamespacedName{Namespace: item.Namespace, Name: item.Name}}
+}
+
+// IsOrphan reports whether an item is about a copy that was given up.
+func IsOrphan(item flotillav1.Attention) bool { return item.Reason == flotillav1.ReasonOrphaned }
+
+// CutAttention sorts items and keeps what a MemberCluster lists: orphaned copies first, because the list is the only
+// record of them, and then what has been unwell for longest.
+func CutAttention(items []flotillav1.Attention) []flotillav1.Attention {
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortFunc(items, func(a, b flotillav1.Attention) int {
+		return cmp.Or(cmp.Compare(rank[IsOrphan(a)], rank[IsOrphan(b)]), compareSince(a.Since, b.Since),
+			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return items[:min(len(items), maxAttention)]
+}
+
+// compareSince puts an unknown time last: such an object is new.
+func compareSince(a, b *metav1.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.Compare(b.Time)
+}

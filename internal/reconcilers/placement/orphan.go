@@ -1,0 +1,53 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// recordOrphans records in each of the clusters that the copy there was given up.
+func (r *Reconciler) recordOrphans(ctx context.Context, hubObject fleet.Object, clusterNames []string) error {
+	for _, name := range clusterNames {
+		if err := r.recordOrphan(ctx, hubObject, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordOrphan writes into the attention list of a MemberCluster that the copy there was given up. That list is the only
+// record of it; roll-up takes it out again when the member shows that it does not hold any more.
+func (r *Reconciler) recordOrphan(ctx context.Context, hubObject fleet.Object, clusterName string) error {
+	memberCluster := &flotillav1.MemberCluster{}
+	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("reading MemberCluster %q: %w", clusterName, err)
+	}
+	orphan := flotillav1.Attention{
+		Kind: r.Kind.Name, Namespace: hubObject.GetNamespace(), Name: hubObject.GetName(),
+		Reason: flotillav1.ReasonOrphaned, Since: fleet.Moment(r.Clock.Now()),
+	}
+	same := func(item flotillav1.Attention) bool { return fleet.AttentionKey(item) == fleet.AttentionKey(orphan) }
+	if i := slices.IndexFunc(memberCluster.Status.Attention, same); i >= 0 && fleet.IsOrphan(memberCluster.Status.Attention[i]) {
+		return nil
+	}
+	before := memberCluster.DeepCopy()
+	attention := append(slices.DeleteFunc(memberCluster.Status.Attention, same), orphan)
+	memberCluster.Status.Attention = fleet.CutAttention(attention)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Status().Patch(ctx, memberCluster, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("recording the orphaned %s %q of MemberCluster %q: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), clusterName, err)
+	}
+	return nil
+}
