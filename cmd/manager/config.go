@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -42,9 +43,14 @@ type HubConfig struct {
 	ID string `mapstructure:"id"`
 }
 
-// RegistrationConfig says where registrations are.
+// RegistrationConfig says where registrations are, and what the site changes about the rules for them.
 type RegistrationConfig struct {
-	Sources []SourceConfig `mapstructure:"sources"`
+	Sources          []SourceConfig `mapstructure:"sources"`
+	AllowSystemRoots bool           `mapstructure:"allowSystemRoots"`
+	AllowProxyURL    bool           `mapstructure:"allowProxyURL"`
+	AllowedCIDRs     []string       `mapstructure:"allowedCIDRs"`
+	DeniedCIDRs      []string       `mapstructure:"deniedCIDRs"`
+	AllowedHosts     []string       `mapstructure:"allowedHosts"`
 }
 
 // SourceConfig is a namespace of the hub and the conventions understood there.
@@ -101,6 +107,11 @@ var settings = []setting{
 	{"kubeconfig", "", "path of the hub's kubeconfig; empty in a Pod on the hub"},
 	{"hub.id", "", "name of this hub, written on every copy and claim; keep it when the hub is rebuilt (required)"},
 	{"registration.sources", "flotilla-clusters:flotilla+multicluster-runtime", "namespaces with registration Secrets and the conventions understood there, as namespace:convention+convention,..."},
+	{"registration.allowSystemRoots", false, "verify members by the roots of the manager's system when a registration has no certificate authority"},
+	{"registration.allowProxyURL", false, "let registrations name an http or socks5 proxy"},
+	{"registration.allowedCIDRs", []string{}, "the only addresses that members may have; none listed means all"},
+	{"registration.deniedCIDRs", []string{}, "addresses that members may not have"},
+	{"registration.allowedHosts", []string{}, "the only hosts that servers of registrations may have, as names, addresses or *.example.com; none listed means all"},
 	{"members.namespaces", []string{}, "namespaces that copies may be placed into although they are kube-*, flotilla-* or default"},
 	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
@@ -163,12 +174,12 @@ func delimited(key string, sep byte, upper bool) string {
 	var b strings.Builder
 	for i := range len(key) {
 		c := key[i]
-		isUpper := c >= 'A' && c <= 'Z'
 		switch {
 		case c == '.':
 			b.WriteByte(sep)
 			continue
-		case isUpper:
+		// Capitals in a row are one word: allowProxyURL, allowedCIDRs.
+		case i > 0 && isCapital(c) && !isCapital(key[i-1]):
 			b.WriteByte(sep)
 		}
 		if upper {
@@ -179,6 +190,8 @@ func delimited(key string, sep byte, upper bool) string {
 	}
 	return b.String()
 }
+
+func isCapital(c byte) bool { return c >= 'A' && c <= 'Z' }
 
 func addFlag(flags *pflag.FlagSet, s setting) {
 	switch value := s.value.(type) {
@@ -255,7 +268,40 @@ func (c RegistrationConfig) validate() []error {
 			}
 		}
 	}
-	return errs
+	_, problems := c.policy()
+	return append(errs, problems...)
+}
+
+// policy reads the site's rules for registrations and returns all problems with them.
+func (c RegistrationConfig) policy() (clusters.Policy, []error) {
+	policy := clusters.Policy{AllowSystemRoots: c.AllowSystemRoots, AllowProxyURL: c.AllowProxyURL, AllowedHosts: c.AllowedHosts}
+	var errs []error
+	read := func(key string, cidrs []string) []netip.Prefix {
+		var prefixes []netip.Prefix
+		for _, cidr := range cidrs {
+			prefix, err := netip.ParsePrefix(cidr)
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("%s: %q is not a CIDR such as 10.0.0.0/8", key, cidr))
+			case prefix != prefix.Masked():
+				errs = append(errs, fmt.Errorf("%s: %q has bits behind its length; %s is meant?", key, cidr, prefix.Masked()))
+			case prefix.Addr().Is4In6():
+				errs = append(errs, fmt.Errorf("%s: %q is to be written as an IPv4 CIDR", key, cidr))
+			default:
+				prefixes = append(prefixes, prefix)
+			}
+		}
+		return prefixes
+	}
+	policy.AllowedCIDRs = read("registration.allowedCIDRs", c.AllowedCIDRs)
+	policy.DeniedCIDRs = read("registration.deniedCIDRs", c.DeniedCIDRs)
+	for _, host := range c.AllowedHosts {
+		_, err := netip.ParseAddr(host)
+		if err != nil && len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) > 0 {
+			errs = append(errs, fmt.Errorf("registration.allowedHosts: %q is not a name, an address or *.example.com", host))
+		}
+	}
+	return policy, errs
 }
 
 func newLogger(cfg LogConfig) logr.Logger {

@@ -4,12 +4,16 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
 func TestLoadConfig_Precedence(t *testing.T) {
@@ -49,14 +53,48 @@ func TestLoadConfig_Precedence(t *testing.T) {
 }
 
 func TestLoadConfig_AllProblemsAtOnce(t *testing.T) {
-	_, err := loadConfig([]string{"--hub-id=Not_A_Label", "--workers=0", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--registration-sources=a:unheard-of"})
+	_, err := loadConfig([]string{
+		"--hub-id=Not_A_Label", "--workers=0", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--registration-sources=a:unheard-of",
+		"--registration-allowed-cidrs=10.0.0.0/8,10.0.0.300/8,10.0.0.1/8", "--registration-denied-cidrs=::ffff:10.0.0.0/104,everything", "--registration-allowed-hosts=*.example.com,*,https://a",
+	})
 	if err == nil {
 		t.Fatal("a bad configuration was accepted")
 	}
-	for _, want := range []string{"hub.id", "workers", "log.format", "tenancy", "members.crds", `convention "unheard-of"`} {
+	for _, want := range []string{
+		"hub.id", "workers", "log.format", "tenancy", "members.crds", `convention "unheard-of"`,
+		`allowedCIDRs: "10.0.0.300/8"`, "10.0.0.0/8 is meant", `deniedCIDRs: "::ffff:10.0.0.0/104"`, `deniedCIDRs: "everything"`, `allowedHosts: "*"`, `allowedHosts: "https://a"`,
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not mention %s", err, want)
 		}
+	}
+}
+
+func TestLoadConfig_RulesOfTheSite(t *testing.T) {
+	cfg, err := loadConfig([]string{"--hub-id=hub"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if policy, _ := cfg.Registration.policy(); !reflect.DeepEqual(policy, clusters.Policy{AllowedHosts: []string{}}) {
+		t.Errorf("by default nothing is loosened, got %+v", policy)
+	}
+	t.Setenv("FLOTILLA_REGISTRATION_ALLOW_PROXY_URL", "true")
+	t.Setenv("FLOTILLA_REGISTRATION_ALLOWED_CIDRS", "10.0.0.0/8,fd00::/8")
+	cfg, err = loadConfig([]string{
+		"--hub-id=hub", "--registration-allow-system-roots", "--registration-denied-cidrs=10.1.0.0/16", "--registration-allowed-hosts=*.example.com,10.2.0.1,API.example.org",
+	})
+	if err == nil || !strings.Contains(err.Error(), "API.example.org") {
+		t.Errorf("names are written in small letters, got %v", err)
+	}
+	policy, _ := cfg.Registration.policy()
+	want := clusters.Policy{
+		AllowSystemRoots: true, AllowProxyURL: true,
+		AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		DeniedCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		AllowedHosts: []string{"*.example.com", "10.2.0.1", "API.example.org"},
+	}
+	if !reflect.DeepEqual(policy, want) {
+		t.Errorf("got %+v, want %+v", policy, want)
 	}
 }
 

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -61,10 +62,15 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 		return nil, fmt.Errorf("loading the hub's kubeconfig: %w", err)
 	}
 	scheme := newScheme()
+	policy, problems := cfg.Registration.policy()
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
 	pool, err := clusters.NewPool(clusters.Config{
 		HubID:          cfg.Hub.ID,
 		Namespace:      cfg.LeaderElection.Namespace,
 		Sources:        sources(cfg.Registration.Sources),
+		Policy:         policy,
 		Scheme:         scheme,
 		EnforceTenancy: cfg.Tenancy == tenancyEnforced,
 		InstallCRDs:    cfg.Members.CRDs == crdsInstall,

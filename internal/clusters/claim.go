@@ -80,7 +80,7 @@ func (c claim) contest(lease *coordinationv1.Lease, takeOver string) *refusal {
 		return nil
 	default:
 		return refuseMember(flotillav1.ConditionClaimed, flotillav1.ReasonSuperseded,
-			fmt.Sprintf("The member is claimed by another instance %q of this hub", cutText(instance)))
+			fmt.Sprintf("The member is claimed by another instance %q of this hub; stop one of the two, or give them different ids", cutText(instance)))
 	}
 }
 

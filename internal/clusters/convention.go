@@ -25,7 +25,7 @@ const (
 )
 
 // parser accepts or refuses the content of a registration by its bytes alone.
-type parser func(content []byte, hubEndpoints []string) (*credential, *refusal)
+type parser func(content []byte, by *rules) (*credential, *refusal)
 
 // convention is one row of the table of conventions.
 type convention struct {

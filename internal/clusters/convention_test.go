@@ -164,7 +164,7 @@ func TestParseArgoCD(t *testing.T) {
 			if tc.server == "" {
 				tc.server = server
 			}
-			accepted, refused := parseArgoCD(argoCDRegistration(t, tc.server, tc.config), hubEndpoints("https://hub.example.com", nil))
+			accepted, refused := parseArgoCD(argoCDRegistration(t, tc.server, tc.config), &rules{hubEndpoints: hubEndpoints("https://hub.example.com", nil)})
 			if tc.wantReason != "" {
 				if refused == nil || refused.reason != tc.wantReason || !refused.final {
 					t.Fatalf("got %v, %v, want it refused with %s", accepted, refused, tc.wantReason)

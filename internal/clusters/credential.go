@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -59,9 +58,13 @@ type credential struct {
 	server *url.URL
 	// serverName overrides the host in the verification of the server's certificate.
 	serverName string
-	roots      *x509.CertPool
-	kind       string
-	token      sealed
+	// roots are nil for those of the system.
+	roots *x509.CertPool
+	// proxy is nil for none; policy says what may be dialled.
+	proxy  *url.URL
+	policy *Policy
+	kind   string
+	token  sealed
 	// certificate and key are PEM.
 	certificate, key sealed
 	// issued and expires are zero when the credential does not say.
@@ -118,12 +121,12 @@ func (c credential) MarshalJSON() ([]byte, error) { return json.Marshal(c.String
 // Programs, auth-providers and files are refused anywhere in the kubeconfig, also in entries that are not the current
 // ones: it is the simplest rule and nobody can switch the context to them later. Everything else is checked in the
 // current context only.
-func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *refusal) {
+func parseCredential(kubeconfig []byte, by *rules) (*credential, *refusal) {
 	switch {
 	case len(kubeconfig) > maxCredentialBytes:
-		return nil, refuseCredential(flotillav1.ReasonTooLarge, "The kubeconfig is larger than 256 KiB")
+		return nil, refuseCredential(flotillav1.ReasonTooLarge, "The kubeconfig is larger than 256 KiB; leave out what the manager does not need")
 	case len(kubeconfig) == 0:
-		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The kubeconfig is empty")
+		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The kubeconfig is empty; put one there")
 	}
 	config := &clientcmdapi.Config{}
 	strict, err := unmarshalYAML(kubeconfig, config)
@@ -137,13 +140,16 @@ func parseCredential(kubeconfig []byte, hubEndpoints []string) (*credential, *re
 	if refused != nil {
 		return nil, refused
 	}
-	return accept(cluster, user, hubEndpoints)
+	return accept(cluster, user, by)
 }
 
 // accept makes a credential of one cluster and one user.
-func accept(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo, hubEndpoints []string) (*credential, *refusal) {
-	accepted := &credential{serverName: cluster.TLSServerName}
-	if refused := accepted.takeServer(cluster, hubEndpoints); refused != nil {
+func accept(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo, by *rules) (*credential, *refusal) {
+	accepted := &credential{serverName: cluster.TLSServerName, policy: &by.policy}
+	if refused := accepted.takeServer(cluster, by); refused != nil {
+		return nil, refused
+	}
+	if refused := accepted.takeRoots(cluster, by); refused != nil {
 		return nil, refused
 	}
 	if refused := accepted.takeUser(user); refused != nil {
@@ -170,14 +176,14 @@ var unknownField = regexp.MustCompile(`unknown field "(?:[^"]*\.)?([A-Za-z][A-Za
 func refuseUnparsed(what, want string, strict []error, err error) *refusal {
 	switch {
 	case err != nil:
-		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s is not valid %s", what, want))
+		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s is not valid %s; correct it", what, want))
 	case len(strict) == 0:
 		return nil
 	}
 	if match := unknownField.FindStringSubmatch(strict[0].Error()); match != nil {
-		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has the unknown field %q", what, match[1]))
+		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has the unknown field %q; remove it", what, match[1]))
 	}
-	return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has an unknown or a doubled field", what))
+	return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has an unknown or a doubled field; remove it", what))
 }
 
 // refuseDangerous refuses what would run a program or read a file of the manager.
@@ -186,9 +192,9 @@ func refuseDangerous(config *clientcmdapi.Config) *refusal {
 		user := named.AuthInfo
 		switch {
 		case user.Exec != nil:
-			return refuseCredential(flotillav1.ReasonExecNotAllowed, "The kubeconfig has the field exec, and programs are not executed")
+			return refuseCredential(flotillav1.ReasonExecNotAllowed, "The kubeconfig has the field exec, and programs are not executed; use a token or a client certificate")
 		case user.AuthProvider != nil:
-			return refuseCredential(flotillav1.ReasonAuthProviderNotAllowed, "The kubeconfig has the field auth-provider, which is not supported")
+			return refuseCredential(flotillav1.ReasonAuthProviderNotAllowed, "The kubeconfig has the field auth-provider, which is not supported; use a token or a client certificate")
 		case user.TokenFile != "":
 			return refuseFile("tokenFile")
 		case user.ClientCertificate != "":
@@ -214,55 +220,73 @@ func refuseFile(field string) *refusal {
 // currentEntries returns the cluster and the user of the current context.
 func currentEntries(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *refusal) {
 	if config.CurrentContext == "" {
-		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The kubeconfig has no current-context")
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The kubeconfig has no current-context; set it")
 	}
 	context := slices.IndexFunc(config.Contexts, func(c clientcmdapi.NamedContext) bool { return c.Name == config.CurrentContext })
 	if context < 0 {
-		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The current-context of the kubeconfig does not exist")
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The current-context of the kubeconfig does not exist; set one that does")
 	}
 	current := config.Contexts[context].Context
 	cluster := slices.IndexFunc(config.Clusters, func(c clientcmdapi.NamedCluster) bool { return c.Name == current.Cluster })
 	if cluster < 0 {
-		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The cluster of the current context does not exist")
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The cluster of the current context does not exist; add it to clusters")
 	}
 	user := slices.IndexFunc(config.AuthInfos, func(u clientcmdapi.NamedAuthInfo) bool { return u.Name == current.AuthInfo })
 	if user < 0 {
-		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The user of the current context does not exist")
+		return nil, nil, refuseCredential(flotillav1.ReasonContextInvalid, "The user of the current context does not exist; add it to users")
 	}
 	return &config.Clusters[cluster].Cluster, &config.AuthInfos[user].AuthInfo, nil
 }
 
-// takeServer checks where the credential leads and how it is verified.
-func (c *credential) takeServer(cluster *clientcmdapi.Cluster, hubEndpoints []string) *refusal {
-	switch {
-	case cluster.InsecureSkipTLSVerify:
-		return refuseCredential(flotillav1.ReasonInsecureTLSNotAllowed, "The kubeconfig sets insecure-skip-tls-verify")
-	case cluster.ProxyURL != "":
-		return refuseCredential(flotillav1.ReasonProxyNotAllowed, "The kubeconfig has the field proxy-url, which is not supported")
+// takeServer checks where the credential leads, and which way.
+func (c *credential) takeServer(cluster *clientcmdapi.Cluster, by *rules) *refusal {
+	if cluster.InsecureSkipTLSVerify {
+		return refuseCredential(flotillav1.ReasonInsecureTLSNotAllowed,
+			"The kubeconfig sets insecure-skip-tls-verify; remove it and set certificate-authority-data")
+	}
+	proxy, refused := by.policy.takeProxy(cluster.ProxyURL)
+	if refused != nil {
+		return refused
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil || server.Scheme != "https" {
-		return refuseCredential(flotillav1.ReasonHTTPNotAllowed, "The server of the registration is not an https URL")
+		return refuseCredential(flotillav1.ReasonHTTPNotAllowed, "The server of the registration is not an https URL; correct it")
 	}
 	switch {
 	case server.User != nil:
-		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The server of the registration contains a user name or password")
+		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed,
+			"The server of the registration contains a user name or password; use a token or a client certificate")
 	case server.Hostname() == "" || server.RawQuery != "" || server.Fragment != "" || server.Opaque != "":
-		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server of the registration is not a plain URL of host, port and path")
-	case hostDenied(server.Hostname()):
-		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server's address is a link-local, metadata or unspecified one")
-	case slices.Contains(hubEndpoints, hostPort(server)):
-		return refuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself")
-	case len(cluster.CertificateAuthorityData) == 0:
-		return refuseCredential(flotillav1.ReasonCAMissing, "The registration has no certificate authority data")
+		return refuseCredential(flotillav1.ReasonEndpointNotAllowed, "The server of the registration is not a plain URL of host, port and path; correct it")
+	case slices.Contains(by.hubEndpoints, hostPort(server)):
+		return refuseSelf()
 	}
-	c.roots = x509.NewCertPool()
-	if !c.roots.AppendCertsFromPEM(cluster.CertificateAuthorityData) {
-		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate authority data of the registration holds no certificate")
+	if refused := by.policy.refuseHost(server.Hostname()); refused != nil {
+		return refused
 	}
 	server.Path = strings.TrimSuffix(server.Path, "/")
 	server.RawPath = ""
-	c.server = server
+	c.server, c.proxy = server, proxy
+	return nil
+}
+
+// refuseSelf refuses a registration that leads to the hub.
+func refuseSelf() *refusal {
+	return refuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which is no member; remove it or correct its server")
+}
+
+// takeRoots checks how the server is verified.
+func (c *credential) takeRoots(cluster *clientcmdapi.Cluster, by *rules) *refusal {
+	if len(cluster.CertificateAuthorityData) == 0 {
+		if by.policy.AllowSystemRoots {
+			return nil
+		}
+		return refuseCredential(flotillav1.ReasonCAMissing, "The registration has no certificate authority data; add that of the member")
+	}
+	c.roots = x509.NewCertPool()
+	if !c.roots.AppendCertsFromPEM(cluster.CertificateAuthorityData) {
+		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate authority data of the registration holds no certificate; it must be PEM, encoded in base64")
+	}
 	return nil
 }
 
@@ -270,28 +294,28 @@ func (c *credential) takeServer(cluster *clientcmdapi.Cluster, hubEndpoints []st
 func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
 	switch {
 	case user.Username != "" || user.Password != "":
-		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The kubeconfig has a username or password")
+		return refuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The kubeconfig has a username or password; use a token or a client certificate")
 	case user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateUserExtra) > 0:
-		return refuseCredential(flotillav1.ReasonImpersonationNotAllowed, "The kubeconfig impersonates another user")
+		return refuseCredential(flotillav1.ReasonImpersonationNotAllowed, "The kubeconfig impersonates another user; use a credential of the user that is meant")
 	case len(user.ClientCertificateData) > 0 && len(user.ClientKeyData) > 0:
 		c.kind = credentialClientCertificate
 		c.certificate, c.key = seal(user.ClientCertificateData), seal(user.ClientKeyData)
 		config, err := c.tlsConfig()
 		if err != nil {
-			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the registration do not belong together")
+			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the registration do not belong together; put a pair there")
 		}
 		if leaf := config.Certificates[0].Leaf; leaf != nil {
 			c.issued, c.expires = leaf.NotBefore, leaf.NotAfter
 		}
 	case user.Token != "":
 		if strings.ContainsFunc(user.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return refuseCredential(flotillav1.ReasonParseError, "The token of the registration has characters that no token has")
+			return refuseCredential(flotillav1.ReasonParseError, "The token of the registration has characters that no token has; put it there without spaces and line feeds")
 		}
 		c.kind = credentialToken
 		c.token = seal([]byte(user.Token))
 		c.issued, c.expires = tokenLifetime(user.Token)
 	default:
-		return refuseCredential(flotillav1.ReasonCredentialMissing, "The registration has neither a token nor a client certificate with its key")
+		return refuseCredential(flotillav1.ReasonCredentialMissing, "The registration has neither a token nor a client certificate with its key; add one as data")
 	}
 	return nil
 }
@@ -335,7 +359,7 @@ func fingerprint(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) str
 	hash := sha256.New()
 	for _, part := range [][]byte{
 		[]byte(cluster.Server), []byte(cluster.TLSServerName), cluster.CertificateAuthorityData,
-		[]byte(user.Token), user.ClientCertificateData, user.ClientKeyData,
+		[]byte(user.Token), user.ClientCertificateData, user.ClientKeyData, []byte(cluster.ProxyURL),
 	} {
 		_, _ = fmt.Fprintf(hash, "%d:", len(part))
 		_, _ = hash.Write(part)
@@ -354,26 +378,4 @@ func hostPort(server *url.URL) string {
 		port = "443"
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// metadataHosts are names of services that give away the credentials of the machine the manager runs on.
-var metadataHosts = []string{"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
-
-// metadataAddresses are addresses of such services outside of the link-local ranges.
-var metadataAddresses = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
-
-// hostDenied says whether a host may never be dialled. Names are checked again as addresses when they are dialled.
-func hostDenied(host string) bool {
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	if slices.Contains(metadataHosts, host) {
-		return true
-	}
-	address, err := netip.ParseAddr(host)
-	return err == nil && addressDenied(address)
-}
-
-// addressDenied says whether an address may never be dialled. Loopback may: fleets on one machine use it.
-func addressDenied(address netip.Addr) bool {
-	address = address.Unmap().WithZone("")
-	return address.IsLinkLocalUnicast() || address.IsMulticast() || address.IsUnspecified() || slices.Contains(metadataAddresses, address)
 }

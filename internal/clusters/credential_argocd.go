@@ -37,16 +37,16 @@ type argoCDTLS struct {
 }
 
 // parseArgoCD accepts or refuses the content of a cluster Secret of Argo CD, by the same rules as a kubeconfig.
-func parseArgoCD(content []byte, hubEndpoints []string) (*credential, *refusal) {
+func parseArgoCD(content []byte, by *rules) (*credential, *refusal) {
 	secret := &argoCDSecret{}
 	if err := json.Unmarshal(content, secret); err != nil {
-		return nil, refuseCredential(flotillav1.ReasonParseError, "The Secret cannot be read")
+		return nil, refuseCredential(flotillav1.ReasonParseError, "The Secret cannot be read; write it anew")
 	}
 	switch {
 	case len(secret.Server)+len(secret.Config) > maxCredentialBytes:
-		return nil, refuseCredential(flotillav1.ReasonTooLarge, "Server and config of the Secret are larger than 256 KiB")
+		return nil, refuseCredential(flotillav1.ReasonTooLarge, "Server and config of the Secret are larger than 256 KiB; leave out what the manager does not need")
 	case len(secret.Config) == 0:
-		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The config of the Secret is empty")
+		return nil, refuseCredential(flotillav1.ReasonKeyMissing, "The config of the Secret is empty; put a credential there")
 	}
 	config := &argoCDConfig{}
 	strict, err := kjson.UnmarshalStrict(secret.Config, config)
@@ -57,13 +57,13 @@ func parseArgoCD(content []byte, hubEndpoints []string) (*credential, *refusal) 
 		return nil, refused
 	}
 	cluster := &clientcmdapi.Cluster{
-		Server: string(secret.Server), TLSServerName: config.TLSClientConfig.ServerName,
+		Server: string(secret.Server), TLSServerName: config.TLSClientConfig.ServerName, ProxyURL: config.ProxyURL,
 		CertificateAuthorityData: config.TLSClientConfig.CAData,
 	}
 	user := &clientcmdapi.AuthInfo{
 		Token: config.BearerToken, ClientCertificateData: config.TLSClientConfig.CertData, ClientKeyData: config.TLSClientConfig.KeyData,
 	}
-	return accept(cluster, user, hubEndpoints)
+	return accept(cluster, user, by)
 }
 
 // refuse refuses what runs a program, fetches a credential, or weakens the connection.
@@ -73,15 +73,13 @@ func (c *argoCDConfig) refuse() *refusal {
 	}
 	switch {
 	case isSet(c.ExecProvider):
-		return no(flotillav1.ReasonExecNotAllowed, "execProviderConfig", "and programs are not executed")
+		return no(flotillav1.ReasonExecNotAllowed, "execProviderConfig", "and programs are not executed; use bearerToken or tlsClientConfig")
 	case isSet(c.AWSAuth):
-		return no(flotillav1.ReasonAuthProviderNotAllowed, "awsAuthConfig", "which is not supported")
+		return no(flotillav1.ReasonAuthProviderNotAllowed, "awsAuthConfig", "which is not supported; use bearerToken or tlsClientConfig")
 	case c.Username != "" || c.Password != "":
-		return no(flotillav1.ReasonBasicAuthNotAllowed, "username or password", "which is not supported")
+		return no(flotillav1.ReasonBasicAuthNotAllowed, "username or password", "which is not supported; use bearerToken or tlsClientConfig")
 	case c.TLSClientConfig.Insecure:
-		return no(flotillav1.ReasonInsecureTLSNotAllowed, "insecure", "and the server's certificate is always verified")
-	case c.ProxyURL != "":
-		return no(flotillav1.ReasonProxyNotAllowed, "proxyUrl", "which is not supported")
+		return no(flotillav1.ReasonInsecureTLSNotAllowed, "insecure", "and the server's certificate is always verified; remove it and set caData")
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func TestParseCredential_refuses(t *testing.T) {
 			if tc.adjust != nil {
 				raw = kubeconfigFor(t, "https://10.0.0.1:6443", ca, tc.adjust)
 			}
-			accepted, refused := parseCredential(raw, hubEndpoints("https://hub.example.com:443", nil))
+			accepted, refused := parseCredential(raw, &rules{hubEndpoints: hubEndpoints("https://hub.example.com:443", nil)})
 			if refused == nil {
 				t.Fatalf("accepted %v, want it refused with %s", accepted, tc.want)
 			}
@@ -170,7 +170,7 @@ func TestParseCredential_accepts(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			raw := kubeconfigFor(t, "https://LOCALHOST:6443/prefix/", certificate, tc.adjust)
-			accepted, refused := parseCredential(raw, nil)
+			accepted, refused := parseCredential(raw, &rules{})
 			if refused != nil {
 				t.Fatal(refused)
 			}
@@ -184,7 +184,7 @@ func TestParseCredential_accepts(t *testing.T) {
 func TestCredential_shows_no_secret(t *testing.T) {
 	certificate, key := keyPair(t, time.Now().Add(time.Hour))
 	raw := kubeconfigFor(t, "https://10.0.0.1", certificate, nil)
-	accepted, refused := parseCredential(raw, nil)
+	accepted, refused := parseCredential(raw, &rules{})
 	if refused != nil {
 		t.Fatal(refused)
 	}
@@ -231,7 +231,7 @@ func credentialFor(t testing.TB, server *httptest.Server, token string) *credent
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	raw := kubeconfigFor(t, server.URL, ca, func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = token })
-	accepted, refused := parseCredential(raw, nil)
+	accepted, refused := parseCredential(raw, &rules{})
 	if refused != nil {
 		t.Fatal(refused)
 	}

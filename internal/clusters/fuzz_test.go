@@ -170,10 +170,10 @@ func FuzzParseKubeconfig(f *testing.F) {
 		f.Add(kubeconfigFor(f, "https://10.0.0.1:6443", ca, func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { adjust(c, u) }))
 	}
 	f.Add(bytes.Repeat([]byte("#"), maxCredentialBytes+1))
-	hub := hubEndpoints("https://hub.example.com", nil)
+	by := &rules{hubEndpoints: hubEndpoints("https://hub.example.com", nil)}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		skipLong(t, len(content))
-		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseCredential(content, hub) })
+		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseCredential(content, by) })
 		if refused != nil {
 			return
 		}
@@ -220,11 +220,11 @@ func FuzzParseArgoCD(f *testing.F) {
 	}
 	seed(map[string]any{"execProviderConfig": map[string]any{"command": "sh"}, "bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca}})
 	seed(map[string]any{"bearerToken": "t", "tlsClientConfig": map[string]any{"caData": ca, "insecure": true}})
-	hub := hubEndpoints("https://hub.example.com", nil)
+	by := &rules{hubEndpoints: hubEndpoints("https://hub.example.com", nil)}
 	f.Fuzz(func(t *testing.T, server, config []byte) {
 		skipLong(t, len(server)+len(config))
 		content := argoCDRegistration(t, string(server), string(config))
-		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseArgoCD(content, hub) })
+		accepted, refused := bounded(t, func() (*credential, *refusal) { return parseArgoCD(content, by) })
 		if refused != nil {
 			return
 		}

@@ -185,31 +185,31 @@ func explain(err error) verdict {
 	}
 	switch {
 	case errors.As(err, &unknownAuthority):
-		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is not signed by the authority in the kubeconfig")
+		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is not signed by the authority in the registration; put the right one there")
 	case errors.As(err, &hostname):
-		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is for another name")
+		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is for another name; correct the server or set tls-server-name")
 	case errors.As(err, &invalid), errors.As(err, &verification):
-		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is not valid")
+		return failed(flotillav1.ReasonTLSFailed, "The certificate of the API server is not valid; renew it in the member")
 	case errors.As(err, &record):
-		return failed(flotillav1.ReasonTLSFailed, "The API server does not speak TLS")
+		return failed(flotillav1.ReasonTLSFailed, "The API server does not speak TLS; correct the server of the registration")
 	case errors.Is(err, errAddressDenied):
-		return failed(flotillav1.ReasonEndpointNotAllowed, "The server's name leads to a link-local, metadata or unspecified address")
+		return failed(flotillav1.ReasonEndpointNotAllowed, "The name of the server, or of its proxy, leads to an address that may not be dialled; register another one")
 	case isUnauthorized(err):
-		return failed(flotillav1.ReasonUnauthorized, "The member refuses the credential")
+		return failed(flotillav1.ReasonUnauthorized, "The member refuses the credential; put a new one in the registration")
 	case errors.As(err, &dns):
-		return failed(flotillav1.ReasonProbeFailed, "The name of the API server cannot be resolved")
+		return failed(flotillav1.ReasonProbeFailed, "The name of the API server cannot be resolved; correct the server of the registration or the name service")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return failed(flotillav1.ReasonProbeFailed, "The API server refuses connections")
+		return failed(flotillav1.ReasonProbeFailed, "The API server refuses connections; check that it runs")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout(), apierrors.IsTimeout(err):
-		return failed(flotillav1.ReasonTimeout, "The API server does not answer in time")
+		return failed(flotillav1.ReasonTimeout, "The API server does not answer in time; check it and the network to it")
 	case errors.Is(err, errAnswerTooLarge):
-		return failed(flotillav1.ReasonProbeFailed, "The API server answers with more than is read")
+		return failed(flotillav1.ReasonProbeFailed, "The API server answers with more than is read; check what answers there")
 	case errors.As(err, &status):
-		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s", int(status), http.StatusText(int(status))))
+		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s; check it", int(status), http.StatusText(int(status))))
 	case errors.As(err, &api):
-		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s", api.Status().Code, http.StatusText(int(api.Status().Code))))
+		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s; check it", api.Status().Code, http.StatusText(int(api.Status().Code))))
 	default:
-		return failed(flotillav1.ReasonProbeFailed, "The API server cannot be reached")
+		return failed(flotillav1.ReasonProbeFailed, "The API server cannot be reached; check it and the network to it")
 	}
 }
 

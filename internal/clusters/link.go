@@ -5,16 +5,13 @@ package clusters
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -32,9 +29,6 @@ const (
 	callDeadline = 10 * time.Second
 	listDeadline = 60 * time.Second
 )
-
-// errAddressDenied is the dial error of a name that leads to an address which may never be dialled.
-var errAddressDenied = errors.New("the address is a link-local, metadata or unspecified one")
 
 // link is one credential's connections to a member. Requests name the member as host; the link knows where it is.
 type link struct {
@@ -54,9 +48,10 @@ func newLink(c *credential, clk clock.Clock) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: denyAddresses}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: c.policy.control}
 	transport := &http.Transport{
-		// No Proxy: the environment of the manager does not decide where a member is.
+		// Nil proxies nothing: the environment of the manager does not decide where a member is.
+		Proxy:                  http.ProxyURL(c.proxy),
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
@@ -71,18 +66,6 @@ func newLink(c *credential, clk clock.Clock) (*link, error) {
 	h2.ReadIdleTimeout = readIdleTimeout
 	h2.PingTimeout = pingTimeout
 	return &link{credential: c, http: transport, clock: clk, limits: Limits{}.withDefaults(), watches: map[*watchBody]struct{}{}}, nil
-}
-
-// denyAddresses is the address policy. It sees the address after name resolution, so no name leads around it.
-func denyAddresses(_, address string, _ syscall.RawConn) error {
-	addrPort, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("dialling: %w", err)
-	}
-	if addressDenied(addrPort.Addr()) {
-		return errAddressDenied
-	}
-	return nil
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -42,7 +42,7 @@ func (in *attemptInput) accepted() verdict { return in.registration.accepted() }
 // accepted is the verdict on a registration whose credential is in use.
 func (r *registration) accepted() verdict {
 	if len(r.contenders) > 0 {
-		return good(flotillav1.ReasonContested, "The credential is in use; the cluster name is also asked for by "+cutList(r.contenders, 3))
+		return good(flotillav1.ReasonContested, "The credential is in use; the cluster name is also asked for by "+cutList(r.contenders, 3)+", which gets an event and nothing else")
 	}
 	return good(flotillav1.ReasonAccepted, "The credential of the registration is in use")
 }

@@ -129,7 +129,7 @@ func (m *member) onContent(wanted registration) {
 	refused := wanted.refused
 	var next *credential
 	if refused == nil {
-		next, refused = wanted.parse(wanted.kubeconfig.reveal(), m.pool.hubEndpoints)
+		next, refused = wanted.parse(wanted.kubeconfig.reveal(), m.pool.rules)
 	}
 	now := m.pool.cfg.Clock.Now()
 	m.rejected = nil

@@ -50,6 +50,8 @@ type Config struct {
 	EnforceTenancy bool
 	// Sources are where registrations are.
 	Sources []Source
+	// Policy is what the site changes about the rules for registrations.
+	Policy Policy
 	// Scheme is shared by all members. It must know our kinds and the built-in ones.
 	Scheme *runtime.Scheme
 	// HubEndpoints are further host:port under which the hub is known; registrations that lead there are refused undialled.
@@ -140,7 +142,7 @@ type Pool struct {
 	aware         multicluster.Aware
 	root          context.Context //nolint:containedctx // The lifetime of all members; contexts of requests are too short.
 	instance      types.UID
-	hubEndpoints  []string
+	rules         *rules
 	subscribers   []func(multicluster.ClusterName)
 	wakeRegistrar func()
 
@@ -185,7 +187,7 @@ func (p *Pool) SetupWithManager(mgr mcmanager.Manager) error {
 		return fmt.Errorf("preparing the hub: %w", err)
 	}
 	p.hub = h
-	p.hubEndpoints = hubEndpoints(h.config.Host, p.cfg.HubEndpoints)
+	p.rules = &rules{hubEndpoints: hubEndpoints(h.config.Host, p.cfg.HubEndpoints), policy: p.cfg.Policy}
 	return nil
 }
 

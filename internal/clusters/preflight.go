@@ -205,14 +205,14 @@ func (p *Pool) afterReady(ctx context.Context, api *memberAPI, act func() error)
 // checkIdentity refuses clusters that this registration may not mean.
 func (p *Pool) checkIdentity(uid types.UID, in *attemptInput) *refusal {
 	if uid == p.hubUID() {
-		return refuseIdentity(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself")
+		return refuseIdentity(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which is no member; remove it or correct its server")
 	}
 	if in.recordedUID != "" && uid != in.recordedUID && uid != in.registration.replace {
 		return refuseIdentity(flotillav1.ReasonIdentityChanged, fmt.Sprintf(
 			"The registration leads to another cluster than before; annotate the Secret with %s: %q if that is meant", flotillav1.AnnotationReplace, uid))
 	}
 	if owner, ok := p.acquireUID(uid, in.registration.clusterName); !ok {
-		return refuseIdentity(flotillav1.ReasonDuplicateCluster, fmt.Sprintf("The cluster is registered as %q already", owner))
+		return refuseIdentity(flotillav1.ReasonDuplicateCluster, fmt.Sprintf("The cluster is registered as %q already; remove one of the two", owner))
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func checkVersion(gitVersion string) *refusal {
 	parsed, err := version.ParseGeneric(gitVersion)
 	if err != nil || parsed.LessThan(minVersion) {
 		return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonUnsupportedVersion,
-			fmt.Sprintf("Kubernetes %q is not supported; 1.30 or later is", gitVersion))
+			fmt.Sprintf("Kubernetes %q is not supported; upgrade the member to 1.30 or later", gitVersion))
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func checkNotHub(ctx context.Context, api *memberAPI, resources []string) error 
 	case err != nil:
 		return fmt.Errorf("looking for members of the member: %w", err)
 	case len(list.Items) > 0:
-		return refuseIdentity(flotillav1.ReasonMemberIsHub, "The registration leads to a cluster that is a Flotilla hub itself")
+		return refuseIdentity(flotillav1.ReasonMemberIsHub, "The registration leads to a cluster that has MemberClusters, and so is a hub itself; remove the registration, or the MemberClusters there")
 	}
 	return nil
 }
@@ -325,7 +325,7 @@ func (p *Pool) checkRights(ctx context.Context, api *memberAPI, paused bool) err
 
 // refuseForbidden refuses a member for rights that are missing.
 func refuseForbidden(names []string) *refusal {
-	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+cutList(names, 5))
+	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+cutList(names, 5)+"; apply config/member there")
 }
 
 // missingRights asks the member for each right, a few at a time.

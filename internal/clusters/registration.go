@@ -101,10 +101,10 @@ func readRegistration(secret *corev1.Secret, by convention) registration {
 	}
 	content, missing := by.content(secret)
 	if missing != "" {
-		r.refused = refuseCredential(flotillav1.ReasonKeyMissing, fmt.Sprintf("The Secret has no key %q", missing))
+		r.refused = refuseCredential(flotillav1.ReasonKeyMissing, fmt.Sprintf("The Secret has no key %q; add it", missing))
 	}
 	if name := string(r.clusterName); len(validation.IsDNS1123Label(name)) > 0 {
-		r.refused = refuseCredential(flotillav1.ReasonInvalidName, "The cluster name of the registration is not a DNS label of at most 63 characters")
+		r.refused = refuseCredential(flotillav1.ReasonInvalidName, "The cluster name of the registration is not a DNS label of at most 63 characters; give it another one")
 	}
 	r.kubeconfig = seal(content)
 	hash := sha256.New()
@@ -192,7 +192,7 @@ func assign(asking []registration, recorded map[multicluster.ClusterName]secretR
 			holder.contenders = append(holder.contenders, loser.secret.String())
 			result.complaints = append(result.complaints, complaint{
 				secret: loser.secret, reason: flotillav1.ReasonContested,
-				message: fmt.Sprintf("Cluster name %q is held by Secret %s", name, holder.secret),
+				message: fmt.Sprintf("Cluster name %q is held by Secret %s; ask for another name or remove this registration", name, holder.secret),
 			})
 		}
 		slices.Sort(holder.contenders)
