@@ -7,9 +7,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"go/ast"
+	goparser "go/parser"
+	gotoken "go/token"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,26 +29,88 @@ import (
 
 // contentReasons are the refusals that the content of a registration alone provokes.
 var contentReasons = []string{
-	flotillav1.ReasonParseError, flotillav1.ReasonKeyMissing, flotillav1.ReasonTooLarge, flotillav1.ReasonContextInvalid,
+	flotillav1.ReasonParseError, flotillav1.ReasonKeyMissing, flotillav1.ReasonContextInvalid,
 	flotillav1.ReasonCredentialMissing, flotillav1.ReasonCAMissing, flotillav1.ReasonExecNotAllowed, flotillav1.ReasonAuthProviderNotAllowed,
 	flotillav1.ReasonFileReferenceNotAllowed, flotillav1.ReasonInsecureTLSNotAllowed, flotillav1.ReasonBasicAuthNotAllowed,
 	flotillav1.ReasonImpersonationNotAllowed, flotillav1.ReasonProxyNotAllowed, flotillav1.ReasonHTTPNotAllowed,
 	flotillav1.ReasonEndpointNotAllowed, flotillav1.ReasonInvalidName, flotillav1.ReasonSelfRegistration,
 }
 
-// refusedRegistrations reads test/fleet/testdata/registrations, by the reason that the name of each file promises. The
-// one that is too large for a repository is made here.
+// shownElsewhere are the reasons of a MemberCluster that no registration brings about by itself, and why.
+var shownElsewhere = map[string]string{
+	flotillav1.ReasonConnected: "what every registration wants", flotillav1.ReasonAccepted: "likewise", flotillav1.ReasonProbeSucceeded: "likewise",
+	flotillav1.ReasonAllServed: "likewise", flotillav1.ReasonHeld: "likewise", flotillav1.ReasonSynced: "likewise",
+	flotillav1.ReasonNotYetProbed: "passes", flotillav1.ReasonSyncing: "passes", flotillav1.ReasonDraining: "passes",
+	flotillav1.ReasonAllRemoved:    "shown by drained",
+	flotillav1.ReasonVersionSkew:   "about an object, not about a registration",
+	flotillav1.ReasonSyncTimeout:   "a member that answers all but its lists",
+	flotillav1.ReasonWatchStalled:  "a member that goes silent while it is watched",
+	flotillav1.ReasonLimitExceeded: "a member with a million objects",
+	flotillav1.ReasonFrozen:        "a ConfigMap, not a registration",
+}
+
+// memberClusterReasons reads the constants Reason* of the MemberCluster's conditions.
+func memberClusterReasons(t *testing.T) []string {
+	t.Helper()
+	file, err := goparser.ParseFile(gotoken.NewFileSet(), "../../api/v1alpha1/membercluster_conditions.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, decl := range file.Decls {
+		general, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range general.Specs {
+			value, ok := spec.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(value.Names[0].Name, "Reason") {
+				continue
+			}
+			reason, err := strconv.Unquote(value.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reasons = append(reasons, reason)
+		}
+	}
+	return reasons
+}
+
+// TestRegistrations_show_every_reason fails for a reason that is new and has no file to reproduce it.
+func TestRegistrations_show_every_reason(t *testing.T) {
+	shown := map[string]bool{}
+	for _, pattern := range []string{"../../test/fleet/testdata/registrations/*.yaml", environmentFolder + "/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("finding %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(file), ".yaml"), "-by-alias")
+			shown[strings.ReplaceAll(name, "-", "")] = true
+		}
+	}
+	reasons := memberClusterReasons(t)
+	for _, reason := range reasons {
+		if hasFile, elsewhere := shown[strings.ToLower(reason)], shownElsewhere[reason] != ""; hasFile == elsewhere {
+			t.Errorf("%s has a file: %t; is said to be shown elsewhere: %t", reason, hasFile, elsewhere)
+		}
+	}
+	for reason := range shownElsewhere {
+		if !slices.Contains(reasons, reason) {
+			t.Errorf("%s is no reason any more", reason)
+		}
+	}
+}
+
+// refusedRegistrations reads test/fleet/testdata/registrations, by the reason that the name of each file promises.
 func refusedRegistrations(t *testing.T) map[*corev1.Secret]string {
 	t.Helper()
 	files, err := filepath.Glob("../../test/fleet/testdata/registrations/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "too-large", Labels: map[string]string{flotillav1.LabelCluster: "true"}},
-		StringData: map[string]string{flotillav1.KeyKubeconfig: strings.Repeat("#", maxCredentialBytes+1)},
-	}
-	registrations := map[*corev1.Secret]string{large: flotillav1.ReasonTooLarge}
+	registrations := map[*corev1.Secret]string{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
