@@ -51,6 +51,8 @@ type Cluster struct {
 	Client client.Client
 
 	env *envtest.Environment
+	// dir is where the files of the API server are.
+	dir string
 }
 
 // Start starts one API server with etcd and our CRDs, and stops it at the end of the test.
@@ -160,7 +162,14 @@ func start() (*Cluster, error) {
 	env.ControlPlane.Etcd = &envtest.Etcd{}
 	env.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
 
-	cluster := &Cluster{env: env}
+	dir, err := os.MkdirTemp("", "flotilla-testenv-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	cluster := &Cluster{env: env, dir: dir}
+	if err := cluster.audit(env.ControlPlane.GetAPIServer()); err != nil {
+		return nil, errors.Join(err, cluster.stop())
+	}
 	if cluster.Config, err = env.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting kube-apiserver and etcd from %s: %w", assets, err), cluster.stop())
 	}
@@ -170,7 +179,7 @@ func start() (*Cluster, error) {
 	return cluster, nil
 }
 
-func (c *Cluster) stop() error { return c.env.Stop() }
+func (c *Cluster) stop() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
 // moduleRoot walks up from the folder of the running test, which is that of its package.
 func moduleRoot() (string, error) {
