@@ -42,6 +42,11 @@ const (
 	StateGone State = "Gone"
 )
 
+// states lists them all.
+var states = []State{
+	StatePending, StateConnecting, StateSyncing, StateReady, StateUnreachable, StateAuthFailed, StateInvalid, StateIncompatible, StateGone,
+}
+
 // Snapshot is what the pool knows about a member at one moment. It is a value: nothing in it changes afterwards.
 type Snapshot struct {
 	Name  multicluster.ClusterName

@@ -48,7 +48,7 @@ func (p *passes) of(request string) func() int {
 func TestNewController(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	env := testenv.Start(t)
+	env := memberTwo
 	namespace := env.Namespace(t)
 	create := func(name string) {
 		g.Expect(env.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})).To(Succeed())

@@ -105,6 +105,18 @@ func (f *footprint) count() *refusal {
 	return nil
 }
 
+// stored is how many objects the caches hold; nothing before they have been filled.
+func (f *footprint) stored() (objects int) {
+	stores := f.stores.Load()
+	if stores == nil {
+		return 0
+	}
+	for _, store := range *stores {
+		objects += len(store.ListKeys())
+	}
+	return objects
+}
+
 // encodedSize is about how large an object is.
 func encodedSize(object any) int64 {
 	if sized, ok := object.(interface{ Size() int }); ok {

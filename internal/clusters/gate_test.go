@@ -195,7 +195,7 @@ func TestMetrics_end_with_the_member(t *testing.T) {
 }
 
 func TestMetrics_queue(t *testing.T) {
-	collector := &queueCollector{depth: queues.depth, oldest: queues.oldest, queues: map[string]measuredQueue{}}
+	collector := &queueCollector{depth: queues.depth, oldest: queues.oldest, inFlight: queues.inFlight, queues: map[string]measuredQueue{}}
 	l := newLanes(4)
 	collector.add("test", l, directoryOf(ready("busy"), ready("idle")))
 	l.Add(requestFor("busy", "one"))

@@ -96,7 +96,7 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// address copies a request for ctx, directs it to the member's server and authenticates it.
+// address copies a request for ctx, directs it to the member's server, authenticates it and says who asks.
 func (l *link) address(ctx context.Context, req *http.Request) *http.Request {
 	out := req.Clone(ctx)
 	server := l.credential.server
@@ -107,6 +107,7 @@ func (l *link) address(ctx context.Context, req *http.Request) *http.Request {
 		}
 		out.URL.Path = server.Path + out.URL.Path
 	}
+	identify(ctx, out.Header, req.Method)
 	out.Header.Del("Authorization")
 	if l.credential.kind == credentialToken {
 		out.Header.Set("Authorization", "Bearer "+string(l.credential.token.reveal()))

@@ -157,6 +157,17 @@ func (m *member) cluster() cluster.Cluster {
 	return m.engaged
 }
 
+// cachedObjects is how many objects are cached of the member; false when it is not engaged.
+func (m *member) cachedObjects() (objects int, engaged bool) {
+	m.mu.Lock()
+	c := m.engaged
+	m.mu.Unlock()
+	if c == nil {
+		return 0, false
+	}
+	return c.cached.stored(), true
+}
+
 // takeEvents returns the events that have not been told.
 func (m *member) takeEvents() []hubEvent {
 	m.mu.Lock()

@@ -34,6 +34,8 @@ type attemptInput struct {
 	noWatchList bool
 	// permit is asked before each write to the member.
 	permit func(context.Context) error
+	// relisted is told of each list that a cache makes although it was filled.
+	relisted func()
 }
 
 // accepted is the verdict on a registration whose credential is in use.
@@ -75,6 +77,7 @@ func (s *session) close() {
 // memberCluster is the cluster that is engaged. Sources find OnRecovered on it.
 type memberCluster struct {
 	cluster.Cluster
+	cached *footprint
 
 	mu    sync.Mutex // Guards the fields below; no function is called while holding it.
 	next  int
@@ -119,7 +122,7 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 		return nil, found, err
 	}
 	way := newTransport(l, p.cfg.Clock, kick, in.noWatchList)
-	way.permit = in.permit
+	way.permit, way.relisted = in.permit, in.relisted
 	api, err := p.newMemberAPI(name, way)
 	if err != nil {
 		return nil, found, err
@@ -178,7 +181,7 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 	// The caches live as long as the incarnation, not as the attempt: their context descends from the pool's.
 	lifetime, stop := context.WithCancel(p.lifetime())
 	cached := &footprint{limits: p.cfg.Limits, clock: p.cfg.Clock, lifetime: lifetime, exceeded: way.breaks}
-	inner, err := p.newCluster(name, api.http, cached)
+	inner, err := p.newCluster(name, way, cached)
 	if err != nil {
 		stop()
 		return nil, err
@@ -192,7 +195,7 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 	engaged, disengage := context.WithCancel(lifetime)
 	s := &session{
 		incarnation: p.incarnations.Add(1), transport: way, api: api,
-		cluster: &memberCluster{Cluster: inner, funcs: map[int]func(){}},
+		cluster: &memberCluster{Cluster: inner, cached: cached, funcs: map[int]func(){}},
 		engaged: engaged, disengage: disengage, stop: stop,
 	}
 	go func() {
@@ -236,11 +239,15 @@ func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) ([]tool
 }
 
 // newCluster makes the cache and the clients of a member. Nothing runs yet.
-func (p *Pool) newCluster(name string, hc *http.Client, cached *footprint) (cluster.Cluster, error) {
+func (p *Pool) newCluster(name string, way *transport, cached *footprint) (cluster.Cluster, error) {
 	c, err := cluster.New(memberConfig(name), func(o *cluster.Options) {
 		o.Scheme = p.cfg.Scheme
 		o.Logger = p.log.WithValues("cluster", name)
-		o.HTTPClient = hc
+		o.HTTPClient = httpClient(way)
+		o.NewCache = func(config *rest.Config, options cache.Options) (cache.Cache, error) {
+			options.HTTPClient = httpClient(cacheWay{way})
+			return cache.New(config, options)
+		}
 		o.MapperProvider = func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return p.mapper, nil }
 		o.Cache = cache.Options{ByObject: cached.limit(cacheByObject()), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}
 		o.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}

@@ -82,6 +82,11 @@ func (m *member) identify(ctx context.Context, l *link) (types.UID, error) {
 // onProven puts a proven credential in use.
 func (m *member) onProven(r *rotation, l *link, uid types.UID, err error) {
 	now := m.pool.cfg.Clock.Now()
+	result := rotationSucceeded
+	if err != nil {
+		result = rotationFailed
+	}
+	countRotation(m.pool, m.name, result)
 	switch {
 	case errors.Is(err, errOtherCluster):
 		m.onOtherCluster(r, uid)

@@ -26,7 +26,7 @@ func (m *member) connect(ctx context.Context) {
 	attemptCtx, cancel := context.WithCancel(ctx)
 	a := &attempt{cancel: cancel, input: &attemptInput{
 		registration: m.current, credential: m.credential, recordedUID: m.snapshot().UID, noWatchList: m.noWatchList,
-		permit: m.permit,
+		permit: m.permit, relisted: func() { countRelist(m.pool, m.name) },
 	}}
 	m.attempt = a
 	m.retryAt = time.Time{}
@@ -169,8 +169,9 @@ func (m *member) probe(ctx context.Context) {
 	m.spawn(func() func() {
 		probeCtx, cancel := context.WithTimeout(asProbe(ctx), timeout)
 		defer cancel()
-		uid := s.uid
+		uid, started := s.uid, m.pool.cfg.Clock.Now()
 		err := s.api.ready(probeCtx)
+		observeProbe(m.pool, m.name, m.pool.cfg.Clock.Since(started))
 		if err == nil && verify {
 			uid, err = s.api.identity(probeCtx)
 		}

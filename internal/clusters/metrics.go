@@ -19,6 +19,12 @@ const (
 	dropUnknownKind  = "UnknownKind"
 )
 
+// How a rotation ended.
+const (
+	rotationSucceeded = "Succeeded"
+	rotationFailed    = "Failed"
+)
+
 var (
 	reconcileSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "flotilla_reconcile_seconds",
@@ -42,12 +48,42 @@ var (
 		Help: "Watches in a cluster that were opened again because nothing was heard of them.",
 	}, []string{"cluster"})
 
+	probeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "flotilla_probe_seconds",
+		Help:    "How long a probe of an engaged cluster took, failed ones included.",
+		Buckets: []float64{0.01, 0.05, 0.25, 1, 5},
+	}, []string{"cluster"})
+
+	rotations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flotilla_credential_rotations_total",
+		Help: "New credentials of a cluster that were tried while an earlier one was in use; result is Succeeded or Failed.",
+	}, []string{"cluster", "result"})
+
+	relists = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flotilla_relists_total",
+		Help: "Lists that the caches of a cluster made after they had been filled.",
+	}, []string{"cluster"})
+
 	queues = &queueCollector{
 		depth: prometheus.NewDesc("flotilla_queue_depth",
 			"Requests of a cluster that wait for a worker of a controller; cluster is empty for the hub.", []string{"controller", "cluster"}, nil),
 		oldest: prometheus.NewDesc("flotilla_queue_oldest_seconds",
 			"For how long the oldest request of a cluster has been waiting for a worker of a controller; cluster is empty for the hub.", []string{"controller", "cluster"}, nil),
+		inFlight: prometheus.NewDesc("flotilla_queue_in_flight",
+			"Requests of a cluster that workers of a controller are passing; cluster is empty for the hub.", []string{"controller", "cluster"}, nil),
 		queues: map[string]measuredQueue{},
+	}
+
+	inventories = &inventoryCollector{
+		state: prometheus.NewDesc("flotilla_cluster_state",
+			"1 for the state that a cluster is in, 0 for the others.", []string{"cluster", "state"}, nil),
+		objects: prometheus.NewDesc("flotilla_cached_objects",
+			"Objects in the caches of an engaged cluster.", []string{"cluster"}, nil),
+		pools: map[*Pool]struct{}{},
+	}
+
+	collectors = []prometheus.Collector{
+		reconcileSeconds, eventsDropped, credentialExpiry, watchesReopened, probeSeconds, rotations, relists, queues, inventories,
 	}
 
 	// observing is held while a series of a member is written, so that forgetMetrics has the last word.
@@ -55,7 +91,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(reconcileSeconds, eventsDropped, credentialExpiry, watchesReopened, queues)
+	metrics.Registry.MustRegister(collectors...)
 }
 
 // observeReconcile records the duration of a pass, unless the member has been offboarded meanwhile.
@@ -94,10 +130,32 @@ func observeExpiry(members Directory, clusterName multicluster.ClusterName, expi
 
 // countReopened counts watches of a registered member that are opened again.
 func countReopened(members Directory, clusterName multicluster.ClusterName, watches int) {
+	if watches > 0 {
+		whileRegistered(members, clusterName, func() { watchesReopened.WithLabelValues(string(clusterName)).Add(float64(watches)) })
+	}
+}
+
+// observeProbe records the duration of a probe.
+func observeProbe(members Directory, clusterName multicluster.ClusterName, took time.Duration) {
+	whileRegistered(members, clusterName, func() { probeSeconds.WithLabelValues(string(clusterName)).Observe(took.Seconds()) })
+}
+
+// countRotation counts a new credential that was tried while an earlier one was in use.
+func countRotation(members Directory, clusterName multicluster.ClusterName, result string) {
+	whileRegistered(members, clusterName, func() { rotations.WithLabelValues(string(clusterName), result).Inc() })
+}
+
+// countRelist counts a list of a cache that had been filled before.
+func countRelist(members Directory, clusterName multicluster.ClusterName) {
+	whileRegistered(members, clusterName, func() { relists.WithLabelValues(string(clusterName)).Inc() })
+}
+
+// whileRegistered writes a series of a member unless the member has been offboarded.
+func whileRegistered(members Directory, clusterName multicluster.ClusterName, write func()) {
 	observing.Lock()
 	defer observing.Unlock()
-	if _, registered := members.Snapshot(clusterName); registered && watches > 0 {
-		watchesReopened.WithLabelValues(string(clusterName)).Add(float64(watches))
+	if _, registered := members.Snapshot(clusterName); registered {
+		write()
 	}
 }
 
@@ -110,50 +168,7 @@ func forgetMetrics(clusterName string) {
 	eventsDropped.DeletePartialMatch(series)
 	credentialExpiry.DeletePartialMatch(series)
 	watchesReopened.DeletePartialMatch(series)
-}
-
-// queueCollector reads the queues when it is asked, so that nothing has to be counted while they work and the series of
-// a member end with it.
-type queueCollector struct {
-	depth, oldest *prometheus.Desc
-
-	mu sync.Mutex
-	// queues by controller name; under mu.
-	queues map[string]measuredQueue
-}
-
-// measuredQueue is a queue with the members that have a series in it also when nothing of them waits.
-type measuredQueue struct {
-	lanes   *lanes
-	members Directory
-}
-
-func (c *queueCollector) add(controller string, lanes *lanes, members Directory) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queues[controller] = measuredQueue{lanes: lanes, members: members}
-}
-
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- c.depth
-	descs <- c.oldest
-}
-
-// Collect implements prometheus.Collector.
-func (c *queueCollector) Collect(series chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for controller, queue := range c.queues {
-		depths := queue.lanes.depths()
-		for _, member := range queue.members.Snapshots() {
-			if _, waits := depths[member.Name]; !waits {
-				depths[member.Name] = laneDepth{}
-			}
-		}
-		for clusterName, depth := range depths {
-			series <- prometheus.MustNewConstMetric(c.depth, prometheus.GaugeValue, float64(depth.waiting), controller, string(clusterName))
-			series <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, depth.oldest.Seconds(), controller, string(clusterName))
-		}
-	}
+	probeSeconds.DeletePartialMatch(series)
+	rotations.DeletePartialMatch(series)
+	relists.DeletePartialMatch(series)
 }

@@ -205,6 +205,7 @@ func (p *Pool) Start(ctx context.Context, aware multicluster.Aware) error {
 		return err
 	}
 	p.wakeRegistrar = r.wake
+	defer inventories.follow(p)()
 	// No member is written before the switch has been read.
 	if err := p.watchFreeze(ctx); err != nil {
 		return err

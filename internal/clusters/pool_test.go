@@ -22,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -31,15 +32,16 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-var hubCluster, memberOne *testenv.Cluster
+// The tests that run side by side take memberTwo or faces of it.
+var hubCluster, memberOne, memberTwo *testenv.Cluster
 
-// TestMain starts a hub and a member, but not for fuzzing, whose workers would start them again and again.
+// TestMain starts a hub and two members, but not for fuzzing, whose workers would start them again and again.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		os.Exit(m.Run())
 	}
-	os.Exit(testenv.Main(m, &hubCluster, &memberOne))
+	os.Exit(testenv.Main(m, &hubCluster, &memberOne, &memberTwo))
 }
 
 // engagements is an Aware that counts.
@@ -105,19 +107,25 @@ func quick() Health {
 // so names of members differ between tests.
 func startPool(t *testing.T, namespace string, adjust ...func(*Config)) *fixture {
 	t.Helper()
-	config := Config{
+	return startPoolWith(t, namespace, nil, adjust...)
+}
+
+// startPoolWith runs a pool in a manager together with controllers, if any.
+func startPoolWith(t *testing.T, namespace string, controllers func(mcmanager.Manager, *Pool) error, adjust ...func(*Config)) *fixture {
+	t.Helper()
+	settings := Config{
 		HubID: "hub", Scheme: testenv.Scheme(), Health: quick(), ClaimRenewal: time.Second,
 		Sources: []Source{{Namespace: namespace, Conventions: []Convention{ConventionFlotilla, ConventionMulticlusterRuntime}}},
 	}
 	for _, fn := range adjust {
-		fn(&config)
+		fn(&settings)
 	}
-	pool, err := NewPool(config)
+	pool, err := NewPool(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mgr, err := mcmanager.New(hubCluster.Config, pool, manager.Options{
-		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +140,11 @@ func startPool(t *testing.T, namespace string, adjust ...func(*Config)) *fixture
 	if err := mgr.Add(engaged); err != nil {
 		t.Fatal(err)
 	}
+	if controllers != nil {
+		if err := controllers(mgr, pool); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -143,15 +156,27 @@ func startPool(t *testing.T, namespace string, adjust ...func(*Config)) *fixture
 	})
 	t.Cleanup(func() {
 		stop()
-		// A test that failed must not leave the member taken.
+		// A test that failed, or whose member was gone, must not leave the API servers taken.
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
-		_ = hubCluster.Client.DeleteAllOf(context.Background(), &flotillav1.MemberCluster{})
+		deleteMemberClusters(namespace)
 		_ = memberOne.Client.Delete(context.Background(), lease)
+		_ = memberTwo.Client.Delete(context.Background(), lease)
 	})
 	f := &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: namespace, stop: stop}
 	f.SetDefaultEventuallyTimeout(30 * time.Second)
 	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	return f
+}
+
+// deleteMemberClusters deletes those of one namespace of registrations. Other tests may be running.
+func deleteMemberClusters(namespace string) {
+	list := &flotillav1.MemberClusterList{}
+	_ = hubCluster.Client.List(context.Background(), list)
+	for _, object := range list.Items {
+		if object.Spec.SecretRef.Namespace == namespace {
+			_ = hubCluster.Client.Delete(context.Background(), &object)
+		}
+	}
 }
 
 // register creates a registration and removes it at the end, so that the next test finds the member free.

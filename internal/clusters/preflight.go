@@ -50,7 +50,7 @@ type memberAPI struct {
 // memberConfig is the rest.Config of a member. It holds nothing secret: host is the member's name, and the transport
 // knows where that is and how to authenticate. It is only of use together with the HTTP client of the member.
 func memberConfig(name string) *rest.Config {
-	return &rest.Config{Host: "https://" + name, QPS: -1, UserAgent: "flotilla"}
+	return &rest.Config{Host: "https://" + name, QPS: -1}
 }
 
 // newMemberAPI makes live clients that go through a transport or a link.
@@ -71,7 +71,6 @@ func (a *memberAPI) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json, */*")
-	req.Header.Set("User-Agent", "flotilla")
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return nil, err

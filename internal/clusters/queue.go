@@ -292,26 +292,25 @@ func (l *lanes) ShuttingDown() bool {
 
 // laneDepth is what the metrics tell about a lane.
 type laneDepth struct {
-	waiting int
-	oldest  time.Duration
+	waiting, inFlight int
+	oldest            time.Duration
 }
 
-// depths returns what waits by cluster name; lanes without anything are left out.
+// depths returns what waits and runs by cluster name; lanes without anything are left out.
 func (l *lanes) depths() map[multicluster.ClusterName]laneDepth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	depths := make(map[multicluster.ClusterName]laneDepth, l.turns.Len())
-	for e := l.turns.Front(); e != nil; e = e.Next() {
-		lane := e.Value.(*lane)
-		depth := laneDepth{}
+	depths := make(map[multicluster.ClusterName]laneDepth, len(l.byCluster))
+	for clusterName, lane := range l.byCluster {
+		depth := laneDepth{inFlight: lane.inFlight}
 		for i := range lane.waiting {
 			depth.waiting += lane.waiting[i].Len()
 			if first := lane.waiting[i].Front(); first != nil {
 				depth.oldest = max(depth.oldest, now.Sub(first.Value.(*waiter).since))
 			}
 		}
-		depths[lane.clusterName] = depth
+		depths[clusterName] = depth
 	}
 	return depths
 }

@@ -105,7 +105,7 @@ func taken(g Gomega, queue *fairQueue, n int) []string {
 func TestWatch(t *testing.T) {
 	g := NewWithT(t)
 	ctx := context.Background()
-	env := testenv.Start(t)
+	env := memberTwo
 	namespace := env.Namespace(t)
 	create := func(name string) *corev1.ConfigMap {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"leadsTo": name}}

@@ -193,7 +193,6 @@ func readRevision(watch *http.Request, through http.RoundTripper) (uint64, error
 		return 0, err
 	}
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
-	req.Header.Set("User-Agent", watch.UserAgent())
 	resp, err := through.RoundTrip(req)
 	if err != nil {
 		return 0, err

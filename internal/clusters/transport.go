@@ -22,6 +22,10 @@ import (
 // clients take for a server that is not there.
 var errAway = fmt.Errorf("the member is away: %w", syscall.ECONNREFUSED)
 
+// errEnded answers every call once the session has ended. Whoever still holds the cluster of a member that was given up
+// must not write there: it may be another hub's, or another cluster, by now.
+var errEnded = errors.New("the session with the member has ended")
+
 // probeKey marks the context of a request that goes through whatever is known about the member.
 type probeKey struct{}
 
@@ -41,7 +45,9 @@ type transport struct {
 	// noWatchList makes reflectors list: some proxies never deliver the end of the initial events.
 	noWatchList bool
 	// permit is asked before each write, however it came about; nil permits all.
-	permit      func(context.Context) error
+	permit func(context.Context) error
+	// relisted is told of each list that a cache makes although it was filled.
+	relisted    func()
 	lastTraffic atomic.Int64
 	streams     *streams
 	// broken ends when the session must end, with the reason as its cause.
@@ -67,6 +73,9 @@ func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.broken.Err() != nil {
+		return refuseRequest(req, errEnded)
+	}
 	if isWatch(req) {
 		return t.watch(req)
 	}
@@ -85,6 +94,28 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = t.limitList(req, resp.Body)
 	}
 	return resp, err
+}
+
+// cacheWay is the transport as the caches use it.
+type cacheWay struct{ *transport }
+
+// RoundTrip implements http.RoundTripper.
+func (w cacheWay) RoundTrip(req *http.Request) (*http.Response, error) {
+	lists := isList(req) && !req.URL.Query().Has("continue")
+	if isWatch(req) {
+		lists = isWatchList(req.URL.Query()) && !w.noWatchList
+	}
+	if lists && w.isGuarded() {
+		w.relisted()
+	}
+	return w.transport.RoundTrip(req)
+}
+
+// isGuarded says whether failed watches are held, which begins when the caches are filled.
+func (t *transport) isGuarded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.guarded
 }
 
 // watch sends a watch request until it gets an answer that its reflector must see.
@@ -156,11 +187,8 @@ func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (
 // holds says whether the outcome of a watch request is kept from its reflector until the next good probe. A 403 is held
 // once: an API server that starts answers it to everyone until it has read its roles.
 func (t *transport) holds(resp *http.Response, err error, forbidden *bool) bool {
-	t.mu.Lock()
-	guarded := t.guarded
-	t.mu.Unlock()
 	switch {
-	case !guarded:
+	case !t.isGuarded():
 		return false
 	case err != nil:
 		return true

@@ -71,7 +71,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	if err := member.GetClient().List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools: %w", err)
 	}
-	done, err := r.apply(ctx, member, at, node, viewsOf(pools.Items))
+	done, err := r.apply(clusters.CausedBy(ctx, node), member, at, node, viewsOf(pools.Items))
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictInterval}, nil

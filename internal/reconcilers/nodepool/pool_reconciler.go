@@ -56,6 +56,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	ctx = clusters.CausedBy(ctx, pool)
 	deleting := !pool.DeletionTimestamp.IsZero()
 	if wait := r.Ledger.begin(at, pass{r.Clock.Now(), pool.UID, pool.Generation, deleting}); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil

@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if req.ClusterName == "" {
 		err = r.reconcileHub(ctx, hubObject)
 	} else {
-		delay, err = r.reconcileCopy(ctx, hubObject, req.ClusterName)
+		delay, err = r.reconcileCopy(clusters.CausedBy(ctx, hubObject), hubObject, req.ClusterName)
 	}
 	if outdated(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil

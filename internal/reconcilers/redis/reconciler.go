@@ -56,6 +56,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err := member.GetClient().Get(ctx, req.NamespacedName, redis); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	ctx = clusters.CausedBy(ctx, redis)
 	if redis.DeletionTimestamp != nil {
 		removed, err := finalize(ctx, member, redis)
 		if len(removed) > 0 {
