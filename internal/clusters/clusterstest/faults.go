@@ -1,0 +1,213 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterstest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+)
+
+// Hang accepts requests and never answers.
+func Hang() Fault {
+	return Fault{Answer: func(_ http.ResponseWriter, req *http.Request, _ http.Handler) { <-req.Context().Done() }}
+}
+
+// HangBeforeHandshake accepts connections and says nothing.
+func HangBeforeHandshake() Fault {
+	return Fault{Accept: func(inner net.Conn) net.Conn { return &muteConn{Conn: inner, closed: make(chan struct{})} }}
+}
+
+// muteConn delivers nothing.
+type muteConn struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Read implements net.Conn.
+func (c *muteConn) Read([]byte) (int, error) {
+	<-c.closed
+	return 0, net.ErrClosed
+}
+
+// Close implements net.Conn.
+func (c *muteConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// Refuse refuses connections.
+func Refuse() Fault { return Fault{Refuse: true} }
+
+// WrongCertificate shows a certificate that the kubeconfig does not trust.
+func WrongCertificate() Fault { return Fault{Certificate: &wrong().Certificate} }
+
+// Slow answers byte by byte with a pause after each.
+func Slow(pause time.Duration) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		well.ServeHTTP(&slowWriter{ResponseWriter: w, req: req, pause: pause}, req)
+	}}
+}
+
+// slowWriter writes byte by byte.
+type slowWriter struct {
+	http.ResponseWriter
+	req   *http.Request
+	pause time.Duration
+}
+
+// Write implements io.Writer.
+func (w *slowWriter) Write(p []byte) (int, error) {
+	for i := range p {
+		if _, err := w.ResponseWriter.Write(p[i : i+1]); err != nil {
+			return i, err
+		}
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		select {
+		case <-w.req.Context().Done():
+			return i, w.req.Context().Err()
+		case <-clock.RealClock{}.After(w.pause):
+		}
+	}
+	return len(p), nil
+}
+
+// Status answers everything but some paths with a status.
+func Status(code int, but ...string) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		if slices.Contains(but, req.URL.Path) {
+			well.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, http.StatusText(code), code)
+	}}
+}
+
+// Redirect sends everyone elsewhere.
+func Redirect(to string) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, _ http.Handler) {
+		http.Redirect(w, req, to+req.URL.Path, http.StatusTemporaryRedirect)
+	}}
+}
+
+// onCollections has lists and watches answered by someone, and everything else well.
+func onCollections(answer http.HandlerFunc) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		if c, err := parse(req); err != nil || c.name != "" || req.Method != http.MethodGet {
+			well.ServeHTTP(w, req)
+			return
+		}
+		answer(w, req)
+	}}
+}
+
+// Endless has lists and watches that never end: of objects, all of them different, or of one string in a zip.
+func Endless(zipped bool) Fault {
+	return onCollections(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		c, err := parse(req)
+		if err != nil {
+			return
+		}
+		var out io.Writer = w
+		if zipped {
+			w.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(w)
+			defer func() { _ = zip.Close() }()
+			out = zip
+		}
+		version, kindName := c.kind.gvk.GroupVersion(), c.kind.gvk.Kind
+		format := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"n%%d","namespace":"default","uid":"u","resourceVersion":"5","annotations":{"a":%q}}}`,
+			version, kindName, strings.Repeat("x", 1<<10))
+		if isWatch(req) {
+			format = `{"type":"ADDED","object":` + format + "}\n"
+		} else {
+			_, _ = fmt.Fprintf(out, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"5"},"items":[`, version, kindName+"List")
+			format += ","
+		}
+		if zipped {
+			_, _ = io.WriteString(out, `{"type":"ADDED","object":{"kind":"`)
+			format = strings.Repeat("x", 64<<10)
+		}
+		for i := 0; req.Context().Err() == nil; i++ {
+			if zipped {
+				_, err = io.WriteString(out, format)
+			} else {
+				_, err = fmt.Fprintf(out, format, i)
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// Garbage has lists and watches of something that is no answer, though it says it is of a content type.
+func Garbage(contentType, body string) Fault {
+	return onCollections(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = io.WriteString(w, body)
+	})
+}
+
+// WithoutInitialEnd has watches that begin with a list whose end is never told.
+func WithoutInitialEnd() Fault {
+	return dropping(func(*http.Request) func([]byte) bool { return marksInitialEnd })
+}
+
+// Silent has watches that deliver nothing but the list that they begin with.
+func Silent() Fault {
+	return dropping(func(req *http.Request) func([]byte) bool {
+		listing := req.URL.Query().Get("sendInitialEvents") == "true"
+		return func(event []byte) bool {
+			drop := !listing
+			listing = listing && !marksInitialEnd(event)
+			return drop
+		}
+	})
+}
+
+// marksInitialEnd says whether an event completes the list that a watch begins with.
+func marksInitialEnd(event []byte) bool {
+	return bytes.Contains(event, []byte(metav1.InitialEventsAnnotationKey))
+}
+
+// dropping drops events of watches; drop is made for each of them.
+func dropping(drop func(*http.Request) func(event []byte) bool) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		if isWatch(req) {
+			w = &droppingWriter{ResponseWriter: w, drop: drop(req)}
+		}
+		well.ServeHTTP(w, req)
+	}}
+}
+
+// droppingWriter sees one event at each Write.
+type droppingWriter struct {
+	http.ResponseWriter
+	drop func(event []byte) bool
+}
+
+// Write implements io.Writer.
+func (w *droppingWriter) Write(p []byte) (int, error) {
+	if w.drop(p) {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *droppingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
