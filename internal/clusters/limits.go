@@ -11,6 +11,9 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -24,6 +27,9 @@ type Limits struct {
 	ListBytes int64
 	// CachedObjects and CachedBytes are the most that is cached, the bytes as they would be encoded; 200,000 and 512 MiB.
 	CachedObjects, CachedBytes int64
+	// WatchEvents and WatchBytes are the most that the watches of a member deliver together within watchPeriod; 1,000,000
+	// and 4 GiB.
+	WatchEvents, WatchBytes int64
 }
 
 // withDefaults fills in what is not set.
@@ -32,6 +38,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.ListBytes, 256<<20)
 	setDefault(&l.CachedObjects, 200_000)
 	setDefault(&l.CachedBytes, 512<<20)
+	setDefault(&l.WatchEvents, 1_000_000)
+	setDefault(&l.WatchBytes, 4<<30)
 	return l
 }
 
@@ -176,4 +184,45 @@ func (a *allowance) spent() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.initial && a.own > a.limit
+}
+
+// watchPeriod is the time over which the deliveries of watches are added up.
+const watchPeriod = 5 * time.Minute
+
+// flow limits what all watches of a member deliver over time. A stream of small events holds no memory, and one that is
+// spent is resumed where it was, so that nothing else ends it; but to decode it takes the CPU that all members share. The
+// limits are several times what 5,000 busy nodes send. They are on sums and not on rates, because a burst, like a rollout
+// or watches that catch up after an outage, is none of a member's faults.
+type flow struct {
+	clock clock.PassiveClock
+
+	mu            sync.Mutex // Guards the fields below.
+	since         time.Time
+	events, bytes int64
+}
+
+// take counts what was read and returns why the session must end.
+func (f *flow) take(p []byte, limits Limits) *refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := f.clock.Now(); now.Sub(f.since) >= watchPeriod {
+		f.since, f.events, f.bytes = now, 0, 0
+	}
+	f.events += eventsIn(p)
+	f.bytes += int64(len(p))
+	switch {
+	case f.events > limits.WatchEvents:
+		return refuseLimit("The watches of the member deliver more than %d events in %d min", limits.WatchEvents, int(watchPeriod.Minutes()))
+	case f.bytes > limits.WatchBytes:
+		return refuseLimit("The watches of the member deliver more than %d MiB in %d min", limits.WatchBytes>>20, int(watchPeriod.Minutes()))
+	}
+	return nil
+}
+
+// protobufMark begins an event in protobuf, and the object in it.
+var protobufMark = []byte("k8s\x00")
+
+// eventsIn is about how many events there are in what was read, and at least one: to split them saves a member nothing.
+func eventsIn(p []byte) int64 {
+	return int64(max(1, bytes.Count(p, []byte{'\n'}), bytes.Count(p, protobufMark)/2))
 }

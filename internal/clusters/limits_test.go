@@ -63,7 +63,7 @@ func limited(t *testing.T, f *flood) *transportFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.limits = Limits{AnswerBytes: 1 << 20, ListBytes: 4 << 20}
+	l.limits = Limits{AnswerBytes: 1 << 20, ListBytes: 4 << 20}.withDefaults()
 	fixture := &transportFixture{transport: newTransport(l, clock.RealClock{}, func() {}, false)}
 	fixture.client = httpClient(fixture.transport)
 	t.Cleanup(fixture.transport.close)
@@ -127,6 +127,43 @@ func TestLimits_let_a_watch_go_on_after_its_list(t *testing.T) {
 	}
 	if err := f.transport.cause(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestLimits_of_watches_that_go_on_and_on(t *testing.T) {
+	for name, limits := range map[string]Limits{
+		"bytes":  {AnswerBytes: 1 << 20, ListBytes: 4 << 20, WatchBytes: 16 << 20, WatchEvents: 1 << 40},
+		"events": {AnswerBytes: 1 << 20, ListBytes: 4 << 20, WatchBytes: 1 << 40, WatchEvents: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := limited(t, &flood{})
+			f.transport.link.limits = limits
+			for range 10 {
+				// Each stream ends when it is spent, and is opened again.
+				if _, _, err := f.get(t.Context(), "/api/v1/nodes?watch=true"); err == nil {
+					t.Error("a watch without end has ended")
+				}
+			}
+			refused, broke := errors.AsType[*refusal](f.transport.cause())
+			if !broke || refused.reason != flotillav1.ReasonLimitExceeded {
+				t.Errorf("the session goes on: %v", f.transport.cause())
+			}
+		})
+	}
+}
+
+func TestFlow_forgets(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	f := flow{clock: clk}
+	limits := Limits{WatchEvents: 10, WatchBytes: 100}
+	for range 5 {
+		if refused := f.take([]byte("{}\n{}\n{}\n"), limits); refused != nil {
+			t.Errorf("3 events in 5 min: %v", refused)
+		}
+		clk.SetTime(clk.Now().Add(watchPeriod))
+	}
+	if refused := f.take([]byte(strings.Repeat("\x00\x00\x00\x08k8s\x00k8s\x00", 11)), limits); refused == nil {
+		t.Error("11 events in protobuf at once are let through")
 	}
 }
 

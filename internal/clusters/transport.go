@@ -55,6 +55,8 @@ type transport struct {
 	breaks context.CancelCauseFunc
 	// listing is how much is being read by watches that begin with a list.
 	listing atomic.Int64
+	// flow is what all watches have delivered of late.
+	flow flow
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
 	link    *link
@@ -67,6 +69,7 @@ type transport struct {
 // newTransport starts with the breaker closed and without holding anything.
 func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
 	t := &transport{clock: clk, kick: kick, noWatchList: noWatchList, streams: newStreams(clk), link: l, good: make(chan struct{}), pages: map[string]*atomic.Int64{}}
+	t.flow.clock = clk
 	t.broken, t.breaks = context.WithCancelCause(context.Background())
 	return t
 }
@@ -175,7 +178,7 @@ func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (
 	}
 	if resp.StatusCode == http.StatusOK {
 		l, _, _ := t.current()
-		body := &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path, allowance: allowance{
+		body := &trafficBody{ReadCloser: resp.Body, transport: t, path: req.URL.Path, limits: l.limits, allowance: allowance{
 			limit: l.limits.ListBytes, listing: &t.listing, initial: isWatchList(req.URL.Query()),
 		}}
 		t.streams.opened(body)

@@ -10,6 +10,7 @@ type trafficBody struct {
 	io.ReadCloser
 	transport *transport
 	path      string
+	limits    Limits
 	allowance allowance
 }
 
@@ -19,7 +20,11 @@ func (b *trafficBody) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.transport.touch()
 		b.transport.streams.hear(b.path)
-		if refused := b.allowance.take(p[:n]); refused != nil {
+		refused := b.allowance.take(p[:n])
+		if refused == nil {
+			refused = b.transport.flow.take(p[:n], b.limits)
+		}
+		if refused != nil {
 			b.transport.breaks(refused)
 			return 0, errAnswerTooLarge
 		}

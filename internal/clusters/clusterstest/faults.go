@@ -155,6 +155,25 @@ func Endless(zipped bool) Fault {
 	})
 }
 
+// Restless has watches that begin well and then deliver changes of one object as fast as they are read, for ever.
+func Restless() Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		c, err := parse(req)
+		if err != nil || !isWatch(req) || req.URL.Query().Get("sendInitialEvents") == "true" {
+			well.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		event := fmt.Sprintf(`{"type":"MODIFIED","object":{"apiVersion":%q,"kind":%q,"metadata":{"name":"restless","namespace":"default","resourceVersion":"1"}}}`,
+			c.kind.gvk.GroupVersion(), c.kind.gvk.Kind) + "\n"
+		for req.Context().Err() == nil {
+			if _, err := io.WriteString(w, event); err != nil {
+				return
+			}
+		}
+	}}
+}
+
 // Garbage has lists and watches of something that is no answer, though it says it is of a content type.
 func Garbage(contentType, body string) Fault {
 	return onCollections(func(w http.ResponseWriter, _ *http.Request) {
