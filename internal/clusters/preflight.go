@@ -98,6 +98,9 @@ func (a *memberAPI) identity(ctx context.Context) (types.UID, error) {
 	if err := a.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
 		return "", err
 	}
+	if !isWord(string(namespace.UID)) {
+		return "", errors.New("the identity is not one")
+	}
 	return namespace.UID, nil
 }
 
@@ -108,7 +111,7 @@ func (a *memberAPI) version(ctx context.Context) (string, error) {
 		return "", err
 	}
 	info := apiversion.Info{}
-	if err := json.Unmarshal(body, &info); err != nil || len(info.GitVersion) > 64 {
+	if err := json.Unmarshal(body, &info); err != nil || !isWord(info.GitVersion) {
 		return "", errors.New("the version is not one")
 	}
 	return info.GitVersion, nil
