@@ -113,7 +113,7 @@ func (m *member) showAway(err error) {
 		if state == StateAuthFailed {
 			p.verdicts[flotillav1.ConditionCredentialsAccepted] = v
 			p.verdicts[flotillav1.ConditionReachable] = good(flotillav1.ReasonProbeSucceeded, "The API server answers")
-		} else if before.State != StateUnreachable {
+		} else {
 			p.verdicts[flotillav1.ConditionReachable] = v
 		}
 		m.enter(p, state, v.reason, v.message)
