@@ -87,7 +87,6 @@ type health struct {
 func (h *health) observe(now time.Time, err error) bool {
 	before := h.away
 	h.lastProbe = now
-	h.asked = false
 	if err == nil {
 		h.failures, h.unauthorized = 0, 0
 		h.goods++

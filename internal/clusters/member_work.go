@@ -162,10 +162,16 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	})
 }
 
-// probe asks whether the member is there. After an outage it also asks whether it is the same member.
+// errAnotherCluster says that another cluster answers in the member's place.
+var errAnotherCluster = errors.New("another cluster answers")
+
+// probe asks whether the member is there. After an outage, and when a watch was opened again, it also asks whether it is the same
+// member: an address can lead to another cluster from one moment to the next.
 func (m *member) probe(ctx context.Context) {
 	m.probing = true
-	s, timeout, verify := m.session, m.health.timeout(), m.health.away != "" && m.health.goods+1 >= recoveries
+	s, timeout, verify := m.session, m.health.timeout(), m.health.asked || (m.health.away != "" && m.health.goods+1 >= recoveries)
+	// Whoever asks while the probe is on its way wants another one.
+	m.health.asked = false
 	m.spawn(func() func() {
 		probeCtx, cancel := context.WithTimeout(asProbe(ctx), timeout)
 		defer cancel()
@@ -188,9 +194,7 @@ func (m *member) probe(ctx context.Context) {
 func (m *member) onProbed(s *session, uid types.UID, err error) {
 	now := m.pool.cfg.Clock.Now()
 	if err == nil && uid != s.uid {
-		m.log.Info("Member is another cluster than before", "uid", string(uid))
-		m.disconnect()
-		m.retryAt = now
+		m.onAnotherCluster()
 		return
 	}
 	wasAway := m.health.away
@@ -209,6 +213,13 @@ func (m *member) onProbed(s *session, uid types.UID, err error) {
 	}
 }
 
+// onAnotherCluster ends the session, so that the preflight tells what the cluster is.
+func (m *member) onAnotherCluster() {
+	m.log.Info("Member is another cluster than before")
+	m.disconnect()
+	m.retryAt = m.pool.cfg.Clock.Now()
+}
+
 // onRecovered lets work through again: first the connection, then what is known, then those who wait for it.
 func (m *member) onRecovered(s *session, wasAway State) {
 	s.transport.closeBreaker()
@@ -225,14 +236,20 @@ func (m *member) onRecovered(s *session, wasAway State) {
 	m.normal("ClusterRecovered", "Probe", fmt.Sprintf("Cluster %q answers again", m.name))
 }
 
-// renew renews the claim.
+// renew renews the claim. It asks first whether the member is the one that was claimed, so that no other is.
 func (m *member) renew(ctx context.Context) {
 	m.renewing = true
 	s, takeOver := m.session, m.current.takeOver
 	m.spawn(func() func() {
 		claimCtx, cancel := context.WithTimeout(ctx, verifyTimeout)
 		defer cancel()
-		err := m.pool.claim().hold(asOwn(claimCtx), s.api.client, takeOver)
+		uid, err := s.api.identity(claimCtx)
+		if err == nil && uid != s.uid {
+			err = errAnotherCluster
+		}
+		if err == nil {
+			err = m.pool.claim().hold(asOwn(claimCtx), s.api.client, takeOver)
+		}
 		return func() {
 			m.renewing = false
 			if m.session == s {
@@ -249,6 +266,8 @@ func (m *member) onRenewed(err error) {
 	switch {
 	case errors.As(err, &refused):
 		m.giveUp(refused, nil)
+	case errors.Is(err, errAnotherCluster):
+		m.onAnotherCluster()
 	case err != nil:
 		m.log.V(1).Info("Renewing the claim failed", "error", err.Error())
 		m.renewAt = now.Add(claimRetry)

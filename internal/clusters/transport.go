@@ -182,6 +182,10 @@ func (t *transport) deliver(req *http.Request, resp *http.Response, err error) (
 			limit: l.limits.ListBytes, listing: &t.listing, initial: isWatchList(req.URL.Query()),
 		}}
 		t.streams.opened(body)
+		if _, resumes := resumedRevision(req.URL); resumes {
+			// What ended the watch before may have been a change of the cluster behind the address.
+			t.kick()
+		}
 		resp.Body = body
 	}
 	return resp, nil
