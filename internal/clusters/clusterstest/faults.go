@@ -122,12 +122,13 @@ func Endless(zipped bool) Fault {
 		if err != nil {
 			return
 		}
-		var out io.Writer = w
 		if zipped {
 			w.Header().Set("Content-Encoding", "gzip")
-			zip := gzip.NewWriter(w)
-			defer func() { _ = zip.Close() }()
-			out = zip
+			_, err := w.Write(zip(`{"type":"ADDED","object":{"kind":"`))
+			for err == nil && req.Context().Err() == nil {
+				_, err = w.Write(bomb())
+			}
+			return
 		}
 		version, kindName := c.kind.gvk.GroupVersion(), c.kind.gvk.Kind
 		format := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"n%%d","namespace":"default","uid":"u","resourceVersion":"5","annotations":{"a":%q}}}`,
@@ -135,24 +136,25 @@ func Endless(zipped bool) Fault {
 		if isWatch(req) {
 			format = `{"type":"ADDED","object":` + format + "}\n"
 		} else {
-			_, _ = fmt.Fprintf(out, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"5"},"items":[`, version, kindName+"List")
+			_, _ = fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"5"},"items":[`, version, kindName+"List")
 			format += ","
 		}
-		if zipped {
-			_, _ = io.WriteString(out, `{"type":"ADDED","object":{"kind":"`)
-			format = strings.Repeat("x", 64<<10)
-		}
-		for i := 0; req.Context().Err() == nil; i++ {
-			if zipped {
-				_, err = io.WriteString(out, format)
-			} else {
-				_, err = fmt.Fprintf(out, format, i)
-			}
-			if err != nil {
-				return
-			}
+		for i := 0; err == nil && req.Context().Err() == nil; i++ {
+			_, err = fmt.Fprintf(w, format, i)
 		}
 	})
+}
+
+// bomb is 1 MiB in a zip, made once: to pack it takes more than to unpack it.
+var bomb = sync.OnceValue(func() []byte { return zip(strings.Repeat("x", 1<<20)) })
+
+// zip packs a text. Packed texts may follow each other in a stream.
+func zip(text string) []byte {
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(writer, text)
+	_ = writer.Close()
+	return packed.Bytes()
 }
 
 // Restless has watches that begin well and then deliver changes of one object as fast as they are read, for ever.

@@ -1,0 +1,402 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// leapClock is the real clock, but for the hours that a test leaps over. Timers run in real time.
+type leapClock struct {
+	clock.RealClock
+	leapt atomic.Int64
+}
+
+// Now implements clock.PassiveClock.
+func (c *leapClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.leapt.Load())) }
+
+// Since implements clock.PassiveClock.
+func (c *leapClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// leap goes ahead.
+func (c *leapClock) leap(by time.Duration) { c.leapt.Add(int64(by)) }
+
+// fleetOfFaults is a pool with one real member that is well, and a controller that writes down what it sees there.
+type fleetOfFaults struct {
+	*fixture
+	clock     *leapClock
+	namespace string // In the healthy member.
+	passed    chan struct{}
+
+	mu   sync.Mutex
+	seen map[string]string // The value that the last pass over an object saw.
+}
+
+const healthy = "faults-healthy"
+
+// startFaults runs the pool, and the controller of a reconciler that reads each object from the member itself.
+func startFaults(t *testing.T) *fleetOfFaults {
+	t.Helper()
+	f := &fleetOfFaults{clock: &leapClock{}, namespace: memberOne.Namespace(t), passed: make(chan struct{}, 1), seen: map[string]string{}}
+	registrations := hubCluster.Namespace(t)
+	health := quick()
+	// Time enough for an answer on a busy machine, or faults would be taken for slowness.
+	health.Timeout, health.AwayTimeout, health.AwayInterval = 3*time.Second, 3*time.Second, 500*time.Millisecond
+	pool, err := NewPool(Config{
+		HubID: "hub", Scheme: testenv.Scheme(), Health: health, Clock: f.clock, SyncTimeout: 12 * time.Second,
+		Limits:  Limits{AnswerBytes: 1 << 20, ListBytes: 8 << 20, CachedObjects: 10_000, CachedBytes: 16 << 20, WatchEvents: 50_000},
+		Sources: []Source{{Namespace: registrations, Conventions: []Convention{ConventionFlotilla}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := mcmanager.New(hubCluster.Config, pool, manager.Options{
+		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	engaged := &engagements{
+		counts: map[multicluster.ClusterName]int{}, ctxs: map[multicluster.ClusterName]context.Context{},
+		last: map[multicluster.ClusterName]cluster.Cluster{},
+	}
+	controller, err := NewController("faults", mgr, pool, 4, reconcile.TypedFunc[Request](f.reconcile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.MultiClusterWatch(Watch(&corev1.ConfigMap{}, ToSelf, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := mgr.Add(engaged); err != nil {
+		t.Fatal(err)
+	}
+	f.fixture = &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: registrations}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the manager ended with: %v", err)
+		}
+		_ = hubCluster.Client.DeleteAllOf(context.Background(), &flotillav1.MemberCluster{})
+	})
+	f.SetDefaultEventuallyTimeout(30 * time.Second)
+	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	f.register(healthy, memberOne.Kubeconfig())
+	f.Eventually(f.condition(healthy, flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(func() int { return f.engaged.count(healthy) }).Should(Equal(1))
+	return f
+}
+
+// reconcile reads an object live, as reconcilers do before they write.
+func (f *fleetOfFaults) reconcile(ctx context.Context, req Request) (reconcile.Result, error) {
+	member, err := f.pool.Member(req.ClusterName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	object := &corev1.ConfigMap{}
+	if err := member.GetAPIReader().Get(ctx, req.NamespacedName, object); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	f.mu.Lock()
+	f.seen[req.String()] = object.Data["value"]
+	f.mu.Unlock()
+	signal(f.passed)
+	return reconcile.Result{}, nil
+}
+
+// react changes objects of the healthy member and returns how long the slowest pass took to come, and to see the change.
+func (f *fleetOfFaults) react(t *testing.T, times int) time.Duration {
+	t.Helper()
+	ctx := context.Background()
+	var slowest time.Duration
+	for i := range times {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: f.namespace, Name: fmt.Sprint("object-", i%3), Labels: map[string]string{flotillav1.LabelRedis: "cart"},
+		}}
+		value := string(uuid.NewUUID())
+		object.Data = map[string]string{"value": value}
+		started := time.Now()
+		err := memberOne.Client.Update(ctx, object)
+		if client.IgnoreNotFound(err) == nil && err != nil {
+			err = memberOne.Client.Create(ctx, object)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := Request{ClusterName: healthy, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}}
+		giveUp := time.After(30 * time.Second)
+		for f.saw(request) != value {
+			select {
+			case <-f.passed:
+			case <-time.After(50 * time.Millisecond):
+			case <-giveUp:
+				t.Fatalf("no pass saw the change of %s", request)
+			}
+		}
+		slowest = max(slowest, time.Since(started))
+	}
+	return slowest
+}
+
+func (f *fleetOfFaults) saw(request Request) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[request.String()]
+}
+
+// cost is what the process holds.
+type cost struct {
+	goroutines int
+	heap       uint64
+}
+
+// measure collects garbage first.
+func measure() cost {
+	runtime.GC()
+	runtime.GC()
+	stats := &runtime.MemStats{}
+	runtime.ReadMemStats(stats)
+	return cost{goroutines: runtime.NumGoroutine(), heap: stats.HeapAlloc}
+}
+
+// expectation is a condition and what it says.
+type expectation struct{ condition, is string }
+
+// faultCase is one row of the table.
+type faultCase struct {
+	name string
+	// begin makes a member misbehave. It may be called before the member is registered.
+	begin func(t *testing.T, s *clusterstest.Server)
+	// atStart is what shows of a member that misbehaves when it is registered, and later of one that was engaged before.
+	// Without one there is no such case.
+	atStart, later expectation
+	// leap is how much time passes before it shows later.
+	leap time.Duration
+	// heals says that the member is well again by itself once it behaves.
+	heals bool
+}
+
+// fault misbehaves.
+func fault(fault clusterstest.Fault) func(*testing.T, *clusterstest.Server) {
+	return func(t *testing.T, s *clusterstest.Server) { s.Misbehave(t, fault) }
+}
+
+// faultCases is the table. elsewhere is where redirects lead.
+func faultCases(elsewhere *clusterstest.Server) []faultCase {
+	reachable := func(reason string) expectation {
+		return expectation{flotillav1.ConditionReachable, "False " + reason}
+	}
+	synced := func(reason string) expectation {
+		return expectation{flotillav1.ConditionCachesSynced, "False " + reason}
+	}
+	served := func(reason string) expectation {
+		return expectation{flotillav1.ConditionAPIsServed, "False " + reason}
+	}
+	accepted := func(reason string) expectation {
+		return expectation{flotillav1.ConditionCredentialsAccepted, "False " + reason}
+	}
+	failed, late := reachable(flotillav1.ReasonProbeFailed), reachable(flotillav1.ReasonTimeout)
+	over, refused := synced(flotillav1.ReasonLimitExceeded), accepted(flotillav1.ReasonUnauthorized)
+	unsynced, stalled := synced(flotillav1.ReasonSyncTimeout), synced(flotillav1.ReasonWatchStalled)
+	removeCRD := func(_ *testing.T, s *clusterstest.Server) {
+		s.Remove(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "redises.flotilla.dev"}})
+		s.Cut()
+	}
+	return []faultCase{
+		{name: "refuses connections", begin: fault(clusterstest.Refuse()), atStart: failed, later: failed, heals: true},
+		{name: "hangs before the handshake", begin: fault(clusterstest.HangBeforeHandshake()), atStart: late, later: late, heals: true},
+		{name: "hangs after the handshake", begin: fault(clusterstest.Hang()), atStart: late, later: late, heals: true},
+		{name: "answers byte by byte", begin: fault(clusterstest.Slow(2 * time.Second)), atStart: late, later: late, heals: true},
+		{name: "answers 401", begin: fault(clusterstest.Status(http.StatusUnauthorized)), atStart: refused, later: refused, heals: true},
+		{name: "answers 403", begin: fault(clusterstest.Status(http.StatusForbidden)), atStart: failed, later: failed, heals: true},
+		{
+			name: "allows nothing but to ask whether it is ready", begin: fault(clusterstest.Status(http.StatusForbidden, "/readyz")),
+			atStart: served(flotillav1.ReasonForbidden),
+		},
+		{name: "answers 429", begin: fault(clusterstest.Status(http.StatusTooManyRequests)), atStart: failed, later: failed, heals: true},
+		{name: "answers 500", begin: fault(clusterstest.Status(http.StatusInternalServerError)), atStart: failed, later: failed, heals: true},
+		{
+			name: "shows a wrong certificate", begin: fault(clusterstest.WrongCertificate()),
+			atStart: reachable(flotillav1.ReasonTLSFailed), later: reachable(flotillav1.ReasonTLSFailed), heals: true,
+		},
+		{name: "redirects", begin: fault(clusterstest.Redirect(elsewhere.URL())), atStart: failed, later: failed, heals: true},
+		{name: "lists without end", begin: fault(clusterstest.Endless(false)), atStart: over, later: over},
+		{name: "sends a gzip bomb", begin: fault(clusterstest.Endless(true)), atStart: over, later: over},
+		{name: "sends changes without end", begin: fault(clusterstest.Restless()), later: over},
+		{name: "sends malformed JSON", begin: fault(clusterstest.Garbage("application/json", `{"items":[{`)), atStart: unsynced},
+		{name: "sends malformed protobuf", begin: fault(clusterstest.Garbage("application/vnd.kubernetes.protobuf", "k8s\x00\xff\xff\xff")), atStart: unsynced},
+		{name: "never ends the initial events", begin: fault(clusterstest.WithoutInitialEnd()), atStart: expectation{flotillav1.ConditionCachesSynced, "True " + flotillav1.ReasonSynced}},
+		{name: "lacks a CRD", begin: removeCRD, atStart: served(flotillav1.ReasonCRDMissing)},
+		{
+			name: "is another cluster than before", later: accepted(flotillav1.ReasonIdentityChanged),
+			begin: func(_ *testing.T, s *clusterstest.Server) { s.Identify("another"); s.Cut() },
+		},
+		{
+			name: "says it is the healthy one", atStart: accepted(flotillav1.ReasonDuplicateCluster),
+			begin: func(t *testing.T, s *clusterstest.Server) {
+				namespace := &corev1.Namespace{}
+				if err := memberOne.Client.Get(t.Context(), types.NamespacedName{Name: metav1.NamespaceSystem}, namespace); err != nil {
+					t.Fatal(err)
+				}
+				s.Identify(namespace.UID)
+			},
+		},
+		{
+			name: "says its version in red", atStart: failed,
+			begin: func(_ *testing.T, s *clusterstest.Server) { s.Version("v1.36.0\x1b[31m") },
+		},
+		{
+			name: "has an identity of 1 MB", atStart: failed,
+			begin: func(_ *testing.T, s *clusterstest.Server) { s.Identify(types.UID(strings.Repeat("x", 1<<20))) },
+		},
+		{name: "has watches that are silent", begin: fault(clusterstest.Silent()), later: stalled, leap: stallTime + time.Second},
+	}
+}
+
+// faultyMember is a row that is running.
+type faultyMember struct {
+	faultCase
+	server *clusterstest.Server
+	secret *corev1.Secret
+}
+
+// registerFaulty registers a fake for each row.
+func (f *fleetOfFaults) registerFaulty(t *testing.T, prefix string, cases []faultCase, before func(*testing.T, *faultyMember)) []*faultyMember {
+	t.Helper()
+	members := make([]*faultyMember, 0, len(cases))
+	for i, row := range cases {
+		member := &faultyMember{faultCase: row, server: clusterstest.Start(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "theirs", Labels: map[string]string{flotillav1.LabelRedis: "cart"},
+		}, Data: map[string]string{"value": "of a fake"}})}
+		before(t, member)
+		member.secret = f.register(fmt.Sprintf("%s-%d", prefix, i), member.server.Kubeconfig())
+		members = append(members, member)
+	}
+	return members
+}
+
+// TestFaults has all faulty members of a kind at once beside a healthy one, which is worse than each of them alone, and
+// takes as long as the slowest one.
+func TestFaults(t *testing.T) {
+	f := startFaults(t)
+	elsewhere := clusterstest.Start(t)
+	usual := f.react(t, 20)
+	// A member that holds something up costs a deadline, which is 10 s. Less than that may be the CPU that the fakes take.
+	bound := 10*usual + 3*time.Second
+	before := measure()
+	t.Logf("without a fault: the slowest reaction is %v, %d goroutines, %d KiB", usual, before.goroutines, before.heap>>10)
+
+	// show checks what shows of a member, and that the healthy one does not suffer.
+	show := func(t *testing.T, member *faultyMember, want expectation) {
+		g := NewWithT(t)
+		g.Eventually(f.condition(member.secret.Name, want.condition)).Within(30 * time.Second).Should(Equal(want.is))
+		if member.leap > 0 {
+			// The watches of the healthy member were just as silent all the time that was leapt over, and are opened again.
+			f.react(t, 1)
+		}
+		if reaction := f.react(t, 5); reaction > bound {
+			t.Errorf("the healthy member's reaction took %v, %v without a fault", reaction, usual)
+		}
+		g.Expect(f.condition(healthy, flotillav1.ConditionReady)()).To(Equal("True Connected"))
+		g.Expect(f.engaged.count(healthy)).To(Equal(1))
+	}
+	// bounded checks what all cost together, and that nothing is left when they have gone.
+	bounded := func(t *testing.T, members []*faultyMember) {
+		held := measure()
+		t.Logf("with %d faults: %d goroutines, %d KiB", len(members), held.goroutines, held.heap>>10)
+		if more := held.goroutines - before.goroutines; more > 150*len(members) {
+			t.Errorf("%d goroutines more for %d members", more, len(members))
+		}
+		if held.heap > before.heap+uint64(len(members))*4<<20 {
+			t.Errorf("%d KiB are held for %d members, %d before", held.heap>>10, len(members), before.heap>>10)
+		}
+		for _, member := range members {
+			f.Expect(client.IgnoreNotFound(hubCluster.Client.Delete(context.Background(), member.secret))).To(Succeed())
+		}
+		f.Eventually(func() int { return len(f.pool.Snapshots()) }).Should(Equal(1))
+		for _, member := range members {
+			member.server.Misbehave(t, clusterstest.Fault{})
+		}
+		f.Eventually(func(g Gomega) {
+			left := measure()
+			// The fakes listen until the test ends, and multicluster-runtime keeps a goroutine for each source of an engagement.
+			g.Expect(left.goroutines).To(BeNumerically("<=", before.goroutines+20+2*len(members)))
+			g.Expect(left.heap).To(BeNumerically("<=", before.heap+16<<20))
+		}).WithPolling(500 * time.Millisecond).Should(Succeed())
+	}
+
+	rows := faultCases(elsewhere)
+	t.Run("at start", func(t *testing.T) {
+		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.atStart == expectation{} })
+		members := f.registerFaulty(t, "at-start", chosen, func(t *testing.T, m *faultyMember) { m.begin(t, m.server) })
+		for _, member := range members {
+			t.Run(member.name, func(t *testing.T) { show(t, member, member.atStart) })
+		}
+		bounded(t, members)
+	})
+	t.Run("later", func(t *testing.T) {
+		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.later == expectation{} })
+		slices.SortStableFunc(chosen, func(a, b faultCase) int { return int(a.leap - b.leap) })
+		members := f.registerFaulty(t, "later", chosen, func(*testing.T, *faultyMember) {})
+		for _, member := range members {
+			f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("True Connected"))
+			theirs := Request{ClusterName: multicluster.ClusterName(member.secret.Name)}
+			theirs.NamespacedName = types.NamespacedName{Namespace: "default", Name: "theirs"}
+			f.Eventually(func() string { return f.saw(theirs) }).Should(Equal("of a fake"))
+		}
+		for _, member := range members {
+			member.begin(t, member.server)
+		}
+		for i, member := range members {
+			t.Run(member.name, func(t *testing.T) {
+				if i > 0 && member.leap > members[i-1].leap {
+					f.clock.leap(member.leap - members[i-1].leap)
+				}
+				show(t, member, member.later)
+				if member.heals {
+					member.server.Misbehave(t, clusterstest.Fault{})
+					NewWithT(t).Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Within(20 * time.Second).Should(Equal("True Connected"))
+				}
+			})
+		}
+		bounded(t, members)
+	})
+	if requests := elsewhere.Requests(); requests != 0 {
+		t.Errorf("%d requests followed a redirect", requests)
+	}
+}
