@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
@@ -71,7 +73,7 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 }
 
 func applyChange(ctx context.Context, member client.Client, c change, done *outcome) error {
-	err := serverSideApply(ctx, member, c)
+	err := applyPatiently(ctx, member, c)
 	if apierrors.IsInvalid(err) && c.address != "" {
 		anyAddress := c
 		anyAddress.address = ""
@@ -92,6 +94,26 @@ func applyChange(ctx context.Context, member client.Client, c change, done *outc
 		done.created = append(done.created, c)
 	}
 	return nil
+}
+
+// addressPatience spreads the tries to get an address back over about a second and a half.
+var addressPatience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 6}
+
+// applyPatiently applies a change, and a Service with an address several times: an API server shows that a Service is
+// gone a moment before it frees the address, and would say meanwhile that it is taken.
+func applyPatiently(ctx context.Context, member client.Client, c change) error {
+	if c.address == "" {
+		return serverSideApply(ctx, member, c)
+	}
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, addressPatience, func(ctx context.Context) (bool, error) {
+		last = serverSideApply(ctx, member, c)
+		return !apierrors.IsInvalid(last), nil
+	})
+	if last != nil {
+		return last
+	}
+	return err
 }
 
 func serverSideApply(ctx context.Context, member client.Client, c change) error {

@@ -120,6 +120,26 @@ func TestReconcile_deleted_children_come_back(t *testing.T) {
 	e.expectEvents("ServiceRecreated web-any", "ServiceAddressChanged web-any")
 }
 
+func TestReconcile_a_Service_waits_for_its_address_to_be_free(t *testing.T) {
+	e := newEnv(t)
+	e.running("web", 1)
+	service := &corev1.Service{}
+	e.get("web-any", service)
+	address := service.Spec.ClusterIP
+	e.remove("web-any", &corev1.Service{})
+	// The API server still counts the address as taken when it shows the Service as gone.
+	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}}}
+	e.create(other)
+	free := time.AfterFunc(200*time.Millisecond, func() { _ = member.Client.Delete(t.Context(), other) })
+	defer free.Stop()
+	e.settle("web")
+	e.get("web-any", service)
+	if service.Spec.ClusterIP != address {
+		t.Errorf("the Service came back with cluster IP %s, want %s", service.Spec.ClusterIP, address)
+	}
+	e.expectEvents("ServiceRecreated web-any")
+}
+
 func TestReconcile_drift_is_put_right(t *testing.T) {
 	e := newEnv(t)
 	e.running("web", 1)
