@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Real Kubernetes control planes with simulated nodes on this machine: a hub and members. Usage: hack/fleet.sh up|down
-# Environment: MEMBERS (3), NODES for each member (5), FLEET_DIR (.fleet). Everything the fleet has lives in FLEET_DIR.
+# Environment: MEMBERS (3), NODES for each member (5), FLEET_DIR (.fleet), AUDIT_POLICY (a file; requests are then logged in
+# kwok/clusters/<name>/logs/audit.log). Everything the fleet has lives in FLEET_DIR.
 # `up` leaves running clusters alone, starts stopped ones and creates missing ones, all side by side.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -61,6 +62,7 @@ write_config() { # <cluster> <number>
 		  kubeSchedulerBinary: "$BIN/kube-scheduler"
 		  kwokControllerBinary: "$BIN/kwok"
 		  kubectlBinary: "$BIN/kubectl"
+		  kubeAuditPolicy: "${AUDIT_POLICY:-}"
 		  disable: [$(disabled "$1")]
 		componentsPatches:
 		- name: kube-apiserver

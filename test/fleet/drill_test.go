@@ -5,6 +5,109 @@
 
 package fleet
 
-import "time"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+)
 
 func init() { idleTime = 5 * time.Minute }
+
+// TestDrill runs what takes too long for every day, on a fleet of its own.
+func TestDrill(t *testing.T) {
+	runScenarios(t, start(t), []scenario{
+		{"MembersJoin", membersJoin},
+		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
+		{"EveryMemberGoesAwayInEveryWay", everyOutage},
+		{"HubGoesAwayInEveryWay", everyHubOutage},
+		{"HubIsAwayForLong", hubAwayForLong},
+		{"ManagerIsKilledOften", func(t *testing.T, f *fleet) { managerKilled(t, f, 20) }},
+		{"MemberIsRestored", memberRestored},
+		{"HubIsRebuiltEmpty", hubRebuilt},
+		{"KindsRemovedFromAMember", kindsRemovedFromMember},
+	})
+}
+
+func everyOutage(t *testing.T, f *fleet) {
+	for _, name := range f.memberNames()[:3] {
+		for _, o := range []outage{killed, stopped, cutOff} {
+			t.Run(name+o.name, func(t *testing.T) { memberAway(t, f, name, o) })
+		}
+	}
+}
+
+func everyHubOutage(t *testing.T, f *fleet) {
+	for _, o := range []outage{killed, stopped, cutOff} {
+		t.Run(o.name, func(t *testing.T) { hubAway(t, f, o, hubOutageLasting) })
+	}
+}
+
+// hubAwayForLong has the hub go away for longer than the manager keeps its Lease: it ends, and is started again and again
+// as a kubelet would until the hub is back.
+func hubAwayForLong(t *testing.T, f *fleet) {
+	g, registered := NewWithT(t), f.memberNames()[:3]
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	world, first := f.world(t, registered...), f.manager
+	end := killed.start(t, f, "hub")
+	g.Eventually(first.running, 75*time.Second, time.Second).Should(BeFalse(), "the manager ends when it has lost its Lease")
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing in any member changes")
+	f.startManager(t)
+	g.Consistently(func() string { return cmp.Diff(world, f.world(t, registered...)) }, 20*time.Second, time.Second).Should(BeEmpty())
+	end()
+	g.Eventually(func(g Gomega) {
+		if !f.manager.running() {
+			f.startManager(t)
+		}
+		for _, name := range registered {
+			g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, "Ready")).To(Equal("True"))
+		}
+		g.Expect(f.manager.running()).To(BeTrue())
+		g.Expect(conditionStatus(f.hubRedis().Status.Conditions, "FullyReady")).To(Equal("True"))
+	}, 3*time.Minute, 2*time.Second).Should(Succeed())
+	for _, name := range registered {
+		expectReaction(t, f, name)
+	}
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "everything is as before the outage")
+}
+
+// hubRebuilt takes everything from the hub, its identity included, and brings it back as Git would.
+func hubRebuilt(t *testing.T, f *fleet) {
+	g, registered := NewWithT(t), f.memberNames()[:3]
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	world, asked := f.world(t, registered...), map[string]audit{}
+	for _, name := range registered {
+		asked[name] = f.audit(t, name)
+	}
+	f.killManager()
+	empty := filepath.Join(t.TempDir(), "etcd")
+	g.Expect(os.Mkdir(empty, 0o700)).To(Succeed())
+	f.restore(t, "hub", empty)
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing in any member changes")
+
+	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
+	for name, region := range map[string]string{"member-1": "eu", "member-2": "eu", "member-3": "us"} {
+		f.register(t, name, region)
+	}
+	f.startManager(t)
+	// The claims are of the hub that was, until they run out.
+	for _, name := range registered {
+		g.Eventually(func() string { return conditionStatus(f.memberCluster(name).Status.Conditions, "Ready") }, 5*time.Minute, time.Second).Should(Equal("True"))
+	}
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "copies without an object on the hub stay")
+	f.bringBack(t)
+	f.settled(t, registered...)
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "the copies are taken up as they were")
+	for _, name := range registered {
+		g.Expect(asked[name].requests(t, func(r request) bool {
+			return r.write() && (r.Verb == "delete" || r.ObjectRef.Resource == "nodes")
+		})).To(BeEmpty(), "nothing is deleted and no node is touched")
+	}
+}

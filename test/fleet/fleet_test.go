@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,7 +28,19 @@ const hubID = "fleet-suite"
 // reactionFactor is what the race detector, on a busy machine, may add to a reaction time promised for a release build.
 const reactionFactor = 3
 
-// fleet is a hub, four members and a manager. The fourth member is not registered at first.
+// busyFactor is what FLEET_BUSY=<number> adds to that where other work takes the processors.
+func busyFactor() int {
+	if factor, err := strconv.Atoi(os.Getenv("FLEET_BUSY")); err == nil && factor > 0 {
+		return factor
+	}
+	return 1
+}
+
+// reactionTime is how long the reaction to a change in a member may take.
+func reactionTime() time.Duration { return time.Duration(reactionFactor*busyFactor()) * time.Second }
+
+// fleet is a hub, four members and a manager. The fourth member is not registered at first. The suite talks to the
+// clusters directly, the manager through lines that can fail.
 type fleet struct {
 	ctx     context.Context
 	root    string
@@ -37,20 +48,29 @@ type fleet struct {
 	hub     client.Client
 	members map[string]client.Client
 	configs map[string]*rest.Config
-	manager *exec.Cmd
+	lines   map[string]*testenv.Line
+	manager *process
 }
 
-// start brings up a fleet of its own in a temporary folder, with three registered members, and the manager.
+// start brings up a fleet of its own in a temporary folder, with three registered members, and the manager. With FLEET_KEEP
+// it is in that folder, which outlives the suite and is taken up by the next one.
 func start(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{ctx: t.Context(), root: moduleRoot(t), members: map[string]client.Client{}, configs: map[string]*rest.Config{}}
+	f := &fleet{
+		ctx: t.Context(), root: moduleRoot(t),
+		members: map[string]client.Client{}, configs: map[string]*rest.Config{}, lines: map[string]*testenv.Line{},
+	}
 	f.dir = filepath.Join(os.TempDir(), "flotilla-fleet-"+strconv.Itoa(os.Getpid()))
+	kept := os.Getenv("FLEET_KEEP")
+	if kept != "" {
+		f.dir = kept
+	}
 	t.Cleanup(func() {
-		if os.Getenv("FLEET_KEEP") != "" {
+		f.stopManager(t)
+		if kept != "" {
 			t.Logf("The fleet is left running in %s", f.dir)
 			return
 		}
-		f.stopManager(t)
 		f.make(t, "fleet-down")
 		if !t.Failed() {
 			_ = os.RemoveAll(f.dir)
@@ -65,10 +85,10 @@ func start(t *testing.T) *fleet {
 	f.command(t, "go", "build", "-race", "-o", filepath.Join(f.dir, "manager"), "./cmd/manager")
 	for name, region := range map[string]string{"member-1": "eu", "member-2": "eu", "member-3": "us"} {
 		f.prepareMember(t, name)
-		if err := f.hub.Create(f.ctx, f.registration(t, name, map[string]string{"region": region})); err != nil {
-			t.Fatalf("registering %q: %v", name, err)
-		}
+		f.register(t, name, region)
 	}
+	f.writeKubeconfig(t, "hub")
+	f.freeLease(t)
 	f.startManager(t)
 	return f
 }
@@ -88,40 +108,8 @@ func (f *fleet) connect(t *testing.T, name string) (client.Client, *rest.Config)
 	if err != nil {
 		t.Fatalf("connecting to %q: %v", name, err)
 	}
+	f.lines[name] = testenv.NewLine(t, strings.TrimPrefix(config.Host, "https://"))
 	return c, config
-}
-
-// startManager runs the manager as a process of its own.
-func (f *fleet) startManager(t *testing.T) {
-	t.Helper()
-	log, err := os.OpenFile(f.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	f.manager = exec.Command(filepath.Join(f.dir, "manager"),
-		"--kubeconfig", filepath.Join(f.dir, "kubeconfigs", "hub"), "--hub-id", hubID, "--registration-sources", sources,
-		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1")
-	f.manager.Stdout, f.manager.Stderr = log, log
-	f.manager.Env = append(os.Environ(), "GORACE=halt_on_error=1")
-	if err := f.manager.Start(); err != nil {
-		t.Fatalf("starting the manager: %v", err)
-	}
-}
-
-// stopManager ends the manager as a rollout would, so that its Lease is free at once.
-func (f *fleet) stopManager(t *testing.T) {
-	t.Helper()
-	if f.manager == nil {
-		return
-	}
-	_ = f.manager.Process.Signal(syscall.SIGTERM)
-	killer := time.AfterFunc(40*time.Second, func() { _ = f.manager.Process.Kill() })
-	_ = f.manager.Wait()
-	if !killer.Stop() {
-		t.Errorf("the manager did not stop within 40 s of SIGTERM")
-	}
-	f.manager = nil
 }
 
 func (f *fleet) logFile() string { return filepath.Join(f.dir, "manager.log") }
@@ -134,30 +122,9 @@ func (f *fleet) managerLog() string {
 	return string(content)
 }
 
-// signalAPIServer sends a signal to the API server of a member; STOP makes it a black hole that still accepts connections.
-func (f *fleet) signalAPIServer(t *testing.T, name, signal string) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(f.dir, "kwok", "clusters", "*"+name, "pids", "kube-apiserver.pid"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("finding the API server of %q: %v %v", name, files, err)
-	}
-	content, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := map[string]syscall.Signal{"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}[signal]
-	if err := syscall.Kill(pid, number); err != nil {
-		t.Fatalf("sending %s to the API server of %q: %v", signal, name, err)
-	}
-}
-
 func (f *fleet) make(t *testing.T, target string) {
 	t.Helper()
-	f.command(t, "make", "-s", target, "FLEET_DIR="+f.dir, "MEMBERS=4", "NODES=5")
+	f.command(t, "make", "-s", target, "FLEET_DIR="+f.dir, "MEMBERS=4", "NODES=5", "AUDIT_POLICY="+filepath.Join(f.root, "test", "fleet", "testdata", "audit.yaml"))
 }
 
 func (f *fleet) kubectl(t *testing.T, cluster string, args ...string) string {

@@ -6,8 +6,6 @@ package fleet
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +16,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -27,8 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -75,41 +70,6 @@ func everyRegion() *metav1.LabelSelector {
 func (f *fleet) prepareMember(t *testing.T, name string) {
 	t.Helper()
 	f.kubectl(t, name, "apply", "-k", f.root+"/config/member")
-}
-
-// registration makes a registration Secret with a token of the member's ServiceAccount for the hub.
-func (f *fleet) registration(t *testing.T, name string, labels map[string]string) *corev1.Secret {
-	t.Helper()
-	config := f.configs[name]
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := clientset.CoreV1().ServiceAccounts("flotilla-system").CreateToken(f.ctx, "flotilla-hub", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("asking %q for a token: %v", name, err)
-	}
-	ca := config.CAData
-	if len(ca) == 0 {
-		if ca, err = os.ReadFile(config.CAFile); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"member": {Server: config.Host, CertificateAuthorityData: ca}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"hub": {Token: token.Status.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "member", AuthInfo: "hub"}},
-		CurrentContext: "hub",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]string{flotillav1.LabelCluster: "true"}
-	maps.Copy(all, labels)
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: name, Labels: all},
-		Data:       map[string][]byte{flotillav1.KeyKubeconfig: kubeconfig},
-	}
 }
 
 func (f *fleet) memberCluster(name string) *flotillav1.MemberCluster {
@@ -201,6 +161,19 @@ func (f *fleet) eventReasons(c client.Client, kind, name string) []string {
 	var reasons []string
 	for _, event := range list.Items {
 		if event.Regarding.Kind == kind && event.Regarding.Name == name {
+			reasons = append(reasons, event.Reason)
+		}
+	}
+	return reasons
+}
+
+// poolEvents are the reasons of the events about the pool in a member.
+func (f *fleet) poolEvents(c client.Client) []string {
+	list := &eventsv1.EventList{}
+	_ = c.List(f.ctx, list)
+	var reasons []string
+	for _, event := range list.Items {
+		if event.Regarding.Kind == "NodePool" {
 			reasons = append(reasons, event.Reason)
 		}
 	}

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,15 +13,81 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 // sources are the registrations that the suite's manager understands.
 const sources = "flotilla-clusters:flotilla+multicluster-runtime+cluster-api+argo-cd"
+
+// register creates the registration of a member, or brings it up to date.
+func (f *fleet) register(t *testing.T, name, region string) {
+	t.Helper()
+	f.put(t, f.registration(t, name, map[string]string{"region": region}))
+}
+
+// put creates a registration on the hub, or replaces its content.
+func (f *fleet) put(t *testing.T, secret *corev1.Secret) {
+	t.Helper()
+	err := f.hub.Create(f.ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = f.hub.Update(f.ctx, secret)
+	}
+	if err != nil {
+		t.Fatalf("registering %q: %v", secret.Name, err)
+	}
+}
+
+// registration makes a registration Secret with a token of the member's ServiceAccount for the hub.
+func (f *fleet) registration(t *testing.T, name string, labels map[string]string) *corev1.Secret {
+	t.Helper()
+	clientset, err := kubernetes.NewForConfig(f.configs[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := clientset.CoreV1().ServiceAccounts("flotilla-system").CreateToken(f.ctx, "flotilla-hub", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("asking %q for a token: %v", name, err)
+	}
+	return f.registrationWith(t, name, token.Status.Token, labels)
+}
+
+// registrationWith makes a registration Secret with a token that leads through the member's line.
+func (f *fleet) registrationWith(t *testing.T, name, token string, labels map[string]string) *corev1.Secret {
+	t.Helper()
+	config := f.configs[name]
+	ca := config.CAData
+	if len(ca) == 0 {
+		var err error
+		if ca, err = os.ReadFile(config.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"member": {Server: "https://" + f.lines[name].Addr(), CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"hub": {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "member", AuthInfo: "hub"}},
+		CurrentContext: "hub",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{flotillav1.LabelCluster: "true"}
+	maps.Copy(all, labels)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: name, Labels: all},
+		Data:       map[string][]byte{flotillav1.KeyKubeconfig: kubeconfig},
+	}
+}
 
 // refusedFiles applies every file of testdata/registrations at once. Each is named after its member, which is named after
 // the reason.

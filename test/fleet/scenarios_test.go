@@ -21,24 +21,42 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
+// scenario is a part of an administrator's day.
+type scenario struct {
+	name string
+	run  func(*testing.T, *fleet)
+}
+
 // TestFleet runs its scenarios one after the other on one fleet, as an administrator's day would.
 func TestFleet(t *testing.T) {
-	f := start(t)
-	for _, scenario := range []struct {
-		name string
-		run  func(*testing.T, *fleet)
-	}{
+	runScenarios(t, start(t), []scenario{
 		{"MembersJoin", membersJoin},
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"DeletedPodAndServiceComeBack", healing},
 		{"NodesJoinAndLeaveAPool", nodesJoinAndLeave},
 		{"MemberJoinsAndLeavesAtRunTime", joinAndLeave},
 		{"BadRegistrationsAreRefused", badRegistrations},
-		{"MemberStopsAndReturns", memberStops},
+		{"MembersGoAwayAndReturn", outagesInTurn},
 		{"MemberIsDeadAtStart", memberDeadAtStart},
+		{"HubGoesAwayAndReturns", hubGoesAway},
+		{"TokenRotatesUnderLoad", tokenRotates},
+		{"BadContentKeepsTheCredentialInUse", badContentAfterGood},
+		{"MemberClusterDeletedByHandComesBack", memberClusterDeletedByHand},
+		{"DeletedInTheMemberComesBack", deletedInTheMember},
+		{"FreezeStopsAllWrites", frozen},
+		{"DrainRemovesTheCopies", drained},
+		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 2) }},
+		{"AnotherHubIsRefused", anotherHub},
+		{"KindsRemovedFromTheHub", kindsRemovedFromHub},
 		{"NothingIsWrittenWhileNothingChanges", idle},
 		{"DeletionOnTheHubCleansTheMembers", deletion},
-	} {
+	})
+}
+
+// runScenarios ends with the first that fails, because those after it build on it.
+func runScenarios(t *testing.T, f *fleet, scenarios []scenario) {
+	t.Helper()
+	for _, scenario := range scenarios {
 		if !t.Run(scenario.name, func(t *testing.T) { scenario.run(t, f) }) {
 			f.tellState(t)
 			t.Fatalf("%s failed; the scenarios after it build on it", scenario.name)
@@ -62,14 +80,14 @@ func membersJoin(t *testing.T, f *fleet) {
 
 func placedAndAddedUp(t *testing.T, f *fleet) {
 	g := NewWithT(t)
-	g.Expect(f.hub.Create(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+	g.Expect(client.IgnoreAlreadyExists(f.hub.Create(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))).To(Succeed())
 	for _, name := range f.memberNames()[:3] {
 		for _, node := range f.nodes(name)[:2] {
 			f.labelNode(t, name, node.Name, "example.com/group", "web")
 		}
 	}
-	g.Expect(f.hub.Create(f.ctx, webPool())).To(Succeed())
-	g.Expect(f.hub.Create(f.ctx, cacheRedis())).To(Succeed())
+	g.Expect(client.IgnoreAlreadyExists(f.hub.Create(f.ctx, webPool()))).To(Succeed())
+	g.Expect(client.IgnoreAlreadyExists(f.hub.Create(f.ctx, cacheRedis()))).To(Succeed())
 
 	g.Eventually(func(g Gomega) {
 		redis := f.hubRedis()
@@ -147,7 +165,7 @@ func nodesJoinAndLeave(t *testing.T, f *fleet) {
 	f.labelNode(t, name, node.Name, "other.example.com/team", "mine")
 	original := f.node(name, node.Name)
 
-	within := 3 * time.Second
+	within := reactionTime()
 	f.labelNode(t, name, node.Name, "example.com/group", "web")
 	g.Eventually(func(g Gomega) {
 		now := f.node(name, node.Name)
@@ -226,74 +244,16 @@ func badRegistrations(t *testing.T, f *fleet) {
 	g.Expect(f.managerLog()).NotTo(ContainSubstring("panic"))
 }
 
-func memberStops(t *testing.T, f *fleet) {
-	const name = "member-2"
-	before := f.hubRedis()
-	f.signalAPIServer(t, name, "STOP")
-	t.Cleanup(func() { f.signalAPIServer(t, name, "CONT") })
-	expectUnknown(t, f, name, before, 45*time.Second)
-	expectOthersReact(t, f)
-	f.signalAPIServer(t, name, "CONT")
-	expectBack(t, f, name)
-}
-
 func memberDeadAtStart(t *testing.T, f *fleet) {
 	const name = "member-3"
 	before := f.hubRedis()
 	f.stopManager(t)
-	f.signalAPIServer(t, name, "STOP")
-	t.Cleanup(func() { f.signalAPIServer(t, name, "CONT") })
+	end := stopped.start(t, f, name)
 	f.startManager(t)
-	expectOthersReact(t, f)
+	expectReaction(t, f, "member-1")
 	expectUnknown(t, f, name, before, 45*time.Second)
-	f.signalAPIServer(t, name, "CONT")
+	end()
 	expectBack(t, f, name)
-}
-
-// expectUnknown waits until the hub says that it does not know one member, with the numbers it had before.
-func expectUnknown(t *testing.T, f *fleet, name string, before *flotillav1.Redis, within time.Duration) {
-	t.Helper()
-	g := NewWithT(t)
-	g.Eventually(func() string { return conditionStatus(f.memberCluster(name).Status.Conditions, "Reachable") }, within, 200*time.Millisecond).Should(Equal("False"))
-	g.Eventually(func(g Gomega) {
-		redis := f.hubRedis()
-		counts := redis.Status.ClusterCounts
-		g.Expect(counts.Ready + counts.NotReady + counts.Unknown).To(Equal(counts.Desired))
-		g.Expect(counts.Unknown).To(Equal(int32(1)))
-		entry := redisEntry(redis, name)
-		g.Expect(string(entry.Ready)).To(Equal("Unknown"))
-		g.Expect(entry.ReadyReplicas).To(Equal(redisEntry(before, name).ReadyReplicas), "the last numbers stay")
-		g.Expect(redis.Status.ReadyReplicas).To(Equal(before.Status.ReadyReplicas-entry.ReadyReplicas), "the total sums those that can be seen")
-		g.Expect(conditionStatus(redis.Status.Conditions, "ClustersReachable")).To(Equal("False"))
-		g.Expect(conditionStatus(redis.Status.Conditions, "Ready")).To(Equal("True"), "one dead cluster does not block")
-	}, 10*time.Second, 200*time.Millisecond).Should(Succeed())
-}
-
-// expectOthersReact deletes a Service in a healthy member and expects it back within a second.
-func expectOthersReact(t *testing.T, f *fleet) {
-	t.Helper()
-	g := NewWithT(t)
-	member := f.members["member-1"]
-	g.Eventually(func() string { return conditionStatus(f.memberCluster("member-1").Status.Conditions, "Ready") }, 20*time.Second, 100*time.Millisecond).Should(Equal("True"))
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache-any"}}
-	g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
-	uid := service.UID
-	g.Expect(member.Delete(f.ctx, service)).To(Succeed())
-	g.Eventually(func(g Gomega) {
-		g.Expect(member.Get(f.ctx, client.ObjectKeyFromObject(service), service)).To(Succeed())
-		g.Expect(service.UID).NotTo(Equal(uid))
-	}, time.Second*reactionFactor, 20*time.Millisecond).Should(Succeed())
-}
-
-func expectBack(t *testing.T, f *fleet, name string) {
-	t.Helper()
-	g := NewWithT(t)
-	g.Eventually(func(g Gomega) {
-		g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, "Ready")).To(Equal("True"))
-		redis := f.hubRedis()
-		g.Expect(conditionStatus(redis.Status.Conditions, "FullyReady")).To(Equal("True"))
-		g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)))
-	}, 30*time.Second, 200*time.Millisecond).Should(Succeed())
 }
 
 func idle(t *testing.T, f *fleet) {

@@ -1,0 +1,97 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// request is what a member's API server has noted of a request of the hub.
+type request struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	Stage      string `json:"stage"`
+	ObjectRef  struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// String names the request in failures.
+func (r request) String() string { return r.Verb + " " + r.RequestURI }
+
+// write says whether the request changed something that is not the hub's claim.
+func (r request) write() bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb) &&
+		r.ResponseStatus.Code < 300 && !notOurs(r.ObjectRef.Resource)
+}
+
+// relist says whether the request read a whole kind. Of one object a list is asked to learn how far the member is.
+func (r request) relist() bool {
+	switch r.Verb {
+	case "list":
+		return !strings.Contains(r.RequestURI, "limit=1&") && !strings.HasSuffix(r.RequestURI, "limit=1")
+	case "watch":
+		return strings.Contains(r.RequestURI, "sendInitialEvents=true")
+	}
+	return false
+}
+
+// audit is a position in what the API server of a member notes.
+type audit struct {
+	path string
+	from int64
+}
+
+// audit starts noting what the hub asks of a member.
+func (f *fleet) audit(t *testing.T, member string) audit {
+	t.Helper()
+	path := filepath.Join(f.clusterDir(member), "logs", "audit.log")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return audit{path: path, from: info.Size()}
+}
+
+// requests returns what the hub has asked since and that fits.
+func (a audit) requests(t *testing.T, fits func(request) bool) []string {
+	t.Helper()
+	file, err := os.Open(a.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(a.from, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range bytes.Lines(content) {
+		r := request{}
+		// A watch is noted when it begins and again when it ends; the last line may still be written.
+		if json.Unmarshal(line, &r) != nil || (r.Verb == "watch" && r.Stage != "ResponseStarted") {
+			continue
+		}
+		if fits(r) {
+			found = append(found, r.String())
+		}
+	}
+	return found
+}
