@@ -98,13 +98,16 @@ func storageReady(s *state) metav1.Condition {
 	return is(flotillav1.ConditionStorageReady, true, flotillav1.ReasonBound, "Every volume is bound")
 }
 
-func configApplied(s *state, p plan, c counts) metav1.Condition {
+// configApplied says whether Pods are being replaced. A rollout lasts until every Pod is back and Ready, which only the
+// condition before tells from a Pod that somebody deleted.
+func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.Condition {
+	rolling := before.Reason == flotillav1.ReasonRollingUpdate && (c.updated < *s.spec.Replicas || c.ready < *s.spec.Replicas)
 	switch {
 	case p.stop != nil:
 		return is(flotillav1.ConditionConfigApplied, false, p.stop.reason, p.stop.message)
 	case len(c.stale) > 0 && s.spec.Paused:
 		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonPaused, updateSentence(s, c))
-	case len(c.stale) > 0:
+	case len(c.stale) > 0 || rolling:
 		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
 	default:
 		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod carries the current spec")

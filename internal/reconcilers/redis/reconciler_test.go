@@ -210,6 +210,33 @@ func TestReconcile_a_deleted_pod_is_told_once(t *testing.T) {
 	e.expectEvents("PodRecreated web-0", "PodRecreated web-1")
 }
 
+func TestReconcile_a_pod_that_ends_slowly_is_no_rollout(t *testing.T) {
+	e := newEnv(t)
+	e.running("web", 2)
+	for _, name := range []string{"web-1", "web-0"} {
+		pod := &corev1.Pod{}
+		e.get(name, pod)
+		if err := member.Client.Delete(e.ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		e.settle("web")
+		e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonUpdated)
+		if name == "web-0" {
+			e.expectEvents("PodRecreated web-0", "PrimaryNotReady web-0")
+		} else {
+			e.expectEvents("PodRecreated web-1")
+		}
+		e.remove(name, &corev1.Pod{})
+		e.settle("web")
+		e.runStatefulSet("web", false)
+		e.settle("web")
+		e.expectEvents()
+		e.setReady(name, true)
+		e.settle("web")
+		e.expectEvents("Ready")
+	}
+}
+
 func TestReconcile_foreign_objects_are_never_touched(t *testing.T) {
 	e := newEnv(t)
 	e.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web-primary"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})

@@ -47,7 +47,7 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 		degraded(s, c),
 		primaryAvailable(s),
 		storageReady(s),
-		configApplied(s, p, c),
+		configApplied(s, p, c, conditionOf(before, flotillav1.ConditionConfigApplied)),
 		rolloutBlocked(p),
 		emptyPrimaryBlocked(s),
 		dataAtRisk(s),
@@ -87,10 +87,11 @@ func count(s *state, p plan, before flotillav1.RedisStatus) counts {
 			c.notReady = append(c.notReady, podName(s.redis.Name, ordinal))
 		}
 		switch {
-		case found && !pod.deleting && pod.hash == p.hash:
-			c.updated++
-		case found:
+		case found && pod.hash != p.hash:
 			c.stale = append(c.stale, pod.name)
+		case found && !pod.deleting:
+			// A Pod on its way out is not counted, but it is not stale either: whoever deleted it changed no spec.
+			c.updated++
 		}
 	}
 	if p.hash == "" {

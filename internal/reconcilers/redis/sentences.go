@@ -33,6 +33,9 @@ func emptySentence(primary pod) string {
 }
 
 func updateSentence(s *state, c counts) string {
+	if len(c.stale) == 0 {
+		return fmt.Sprintf("%d of %d Pods carry the current spec, and %d are Ready", c.updated, *s.spec.Replicas, c.ready)
+	}
 	return fmt.Sprintf("%d of %d Pods carry the current spec, not %s", c.updated, *s.spec.Replicas, list(c.stale))
 }
 
