@@ -69,4 +69,28 @@ const (
 	ReasonRolloutStuck = "RolloutStuck"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+	// ReasonUnschedulable says that no node takes a Pod; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonImageUnavailable says that the image of a Pod cannot be pulled. Correct image or imagePullSecrets, or revert the change.
+	ReasonImageUnavailable = "ImageUnavailable"
+	// ReasonContainerNotCreated says that the node cannot make the container of a Pod; the message says why.
+	ReasonContainerNotCreated = "ContainerNotCreated"
+	// ReasonCrashing says that the server of a Pod ends. See the log of the Pod, or revert the change.
+	ReasonCrashing = "Crashing"
+	// ReasonOOMKilled says that the server of a Pod needed more memory than its limit. Raise resources.limits.memory or lower memory.maxMemory.
+	ReasonOOMKilled = "OOMKilled"
+	// ReasonDiskFull says that the volume of a Pod cannot be written. Raise storage.size.
+	ReasonDiskFull = "DiskFull"
+	// ReasonVolumeLost says that the volume behind a claim is gone. Restore it, or delete the claim and its Pod to start that Pod without data.
+	ReasonVolumeLost = "VolumeLost"
+	// ReasonVolumeDeleting says that a claim was deleted and ends with its Pod. The primary is not replaced meanwhile; take a copy of the data.
+	ReasonVolumeDeleting = "VolumeDeleting"
+	// ReasonExpanding says that volumes are growing.
+	ReasonExpanding = "Expanding"
+	// ReasonExpansionRefused says that the member does not let volumes grow; the message says why. Allow it in the StorageClass (allowVolumeExpansion) or in the quota; it is tried again every ten minutes.
+	ReasonExpansionRefused = "ExpansionRefused"
+	// ReasonExpansionInfeasible says that the storage has given up growing a volume. See the events of the claim.
+	ReasonExpansionInfeasible = "ExpansionInfeasible"
+	// ReasonTwoPasswords says that every Pod accepts the password and the previous one. Change the clients, then remove key previous from the Secret.
+	ReasonTwoPasswords = "TwoPasswords"
 )

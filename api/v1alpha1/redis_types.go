@@ -220,6 +220,8 @@ type RedisAuth struct {
 
 	// secretRef names a Secret of the member, in the namespace of the Redis and with label
 	// flotilla.dev/redis-auth: "true". Absent: Secret <name>-auth is created once, with a generated password.
+	// The password is changed in the Secret. With the old one under key previous, Pods are replaced one by one and accept
+	// both until that key is removed; without it, all are restarted together.
 	// +optional
 	SecretRef *RedisSecretRef `json:"secretRef,omitempty"`
 }
@@ -257,6 +259,7 @@ const (
 	RedisRolePrimary              = "primary"
 	RedisRoleReplica              = "replica"
 	RedisSecretKeyPassword        = "password"
+	RedisSecretKeyPrevious        = "previous"
 )
 
 // RedisStatus is what a Redis is; on the hub, added up over the members that can be seen.

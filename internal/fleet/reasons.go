@@ -23,6 +23,9 @@ var memberReasons = sets.New(
 	flotillav1.ReasonRollingUpdate, flotillav1.ReasonRolloutStuck, flotillav1.ReasonRuntimeClassApplied,
 	flotillav1.ReasonScaledToZero, flotillav1.ReasonSecretMissing, flotillav1.ReasonSettled,
 	flotillav1.ReasonUpdated, flotillav1.ReasonVolumesPending,
+	flotillav1.ReasonUnschedulable, flotillav1.ReasonImageUnavailable, flotillav1.ReasonContainerNotCreated, flotillav1.ReasonCrashing,
+	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting,
+	flotillav1.ReasonExpanding, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible, flotillav1.ReasonTwoPasswords,
 )
 
 // Reason returns a reason that a member gave when it is one of ours, else Other.

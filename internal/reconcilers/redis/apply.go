@@ -4,6 +4,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -31,6 +33,8 @@ type outcome struct {
 	moved []change
 	// replaced are the Pods that were deleted for an update.
 	replaced []pod
+	// grown are the claims that ask for more now.
+	grown []*corev1.PersistentVolumeClaim
 	// secretCreated says that a password was generated.
 	secretCreated bool
 }
@@ -56,20 +60,49 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 		errs = append(errs, applyChange(ctx, member.GetClient(), c, done))
 	}
 	for _, claim := range p.mark {
-		before, claim := claim, claim.DeepCopy()
-		if claim.Annotations == nil {
-			claim.Annotations = map[string]string{}
-		}
-		claim.Annotations[flotillav1.AnnotationInitialized] = "true"
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := member.GetClient().Patch(ctx, claim, patch, client.FieldOwner(fieldOwner)); err != nil {
-			errs = append(errs, fmt.Errorf("marking PersistentVolumeClaim %q: %w", claim.Name, err))
-		}
+		errs = append(errs, patchClaim(ctx, member.GetClient(), claim, "marking", func(claim *corev1.PersistentVolumeClaim) {
+			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, flotillav1.AnnotationInitialized, "true")
+		}))
 	}
+	errs = append(errs, growClaims(ctx, member.GetClient(), s, p, done))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	return replacePods(ctx, member, s, p, done)
+}
+
+// patchClaim changes a claim as it was seen.
+func patchClaim(ctx context.Context, member client.Client, claim *corev1.PersistentVolumeClaim, doing string, mutate func(*corev1.PersistentVolumeClaim)) error {
+	before, claim := claim, claim.DeepCopy()
+	mutate(claim)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := member.Patch(ctx, claim, patch, client.FieldOwner(fieldOwner)); err != nil {
+		return fmt.Errorf("%s PersistentVolumeClaim %q: %w", doing, claim.Name, err)
+	}
+	return nil
+}
+
+// growClaims asks for larger volumes. A refusal, as of a StorageClass that does not allow it, is something seen and no
+// failure of the pass.
+func growClaims(ctx context.Context, member client.Client, s *state, p plan, done *outcome) error {
+	var errs []error
+	for _, claim := range p.grow {
+		err := patchClaim(ctx, member, claim, "growing", func(claim *corev1.PersistentVolumeClaim) {
+			if claim.Spec.Resources.Requests == nil {
+				claim.Spec.Resources.Requests = corev1.ResourceList{}
+			}
+			claim.Spec.Resources.Requests[corev1.ResourceStorage] = s.spec.Storage.Size
+		})
+		switch reason, message := refusal(err); {
+		case err == nil:
+			done.grown = append(done.grown, claim)
+		case reason != "":
+			s.growthRefused = cmp.Or(s.growthRefused, message)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func applyChange(ctx context.Context, member client.Client, c change, done *outcome) error {
@@ -163,9 +196,14 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 		if err != nil {
 			return fmt.Errorf("reading Pod %q: %w", podName(s.redis.Name, ordinal), err)
 		}
-		if view, ok := viewPod(seen, s.statefulSet); ok {
-			live = append(live, view)
+		view, ok := viewPod(seen, s.statefulSet)
+		if !ok {
+			continue
 		}
+		if view.risk, err = liveRisk(ctx, member.GetAPIReader(), s, view); err != nil {
+			return err
+		}
+		live = append(live, view)
 	}
 	for _, now := range planRollout(p.hash, *s.spec.Replicas, live, s.now).replace {
 		if !slices.ContainsFunc(p.rollout.replace, func(planned pod) bool { return planned.uid == now.uid }) {
@@ -180,6 +218,18 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 		done.replaced = append(done.replaced, now)
 	}
 	return nil
+}
+
+// liveRisk says why a Pod must not be replaced, by what the API server says of its claim now.
+func liveRisk(ctx context.Context, reader client.Reader, s *state, p pod) (*problem, error) {
+	if !keepsData(&s.spec) {
+		return nil, nil
+	}
+	now := &state{redis: s.redis, claims: map[int32]*corev1.PersistentVolumeClaim{}}
+	if err := now.readClaim(ctx, reader, p.ordinal); err != nil {
+		return nil, err
+	}
+	return volumeRisk(&s.spec, p.name, p.ordinal, now.claims[p.ordinal]), nil
 }
 
 // forgetForce removes the annotation that has let an empty primary start. It was for this volume and this once.

@@ -6,7 +6,6 @@ package redis
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -28,11 +27,11 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are asked for")
 	case found && primary.emptyVolume != "":
-		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(primary))
+		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, primary))
 	case !found || !primary.ready:
 		return no(flotillav1.ReasonPrimaryNotReady, primarySentence(s))
 	case c.ready < *s.spec.Replicas:
-		return no(flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady)))
+		return no(flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
 	case c.updated < *s.spec.Replicas:
 		return no(flotillav1.ReasonRollingUpdate, updateSentence(s, c))
 	default:
@@ -53,7 +52,7 @@ func progressing(s *state, p plan, c counts, failure error) metav1.Condition {
 	case reason != "":
 		return condition(false, reason, message)
 	case p.rollout.blocked != "":
-		return condition(false, flotillav1.ReasonRolloutStuck, p.rollout.blocked)
+		return condition(false, p.rollout.reason, p.rollout.blocked)
 	case len(c.stale) > 0:
 		return condition(true, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
 	case c.ready < *s.spec.Replicas || len(s.pods) > int(*s.spec.Replicas):
@@ -63,11 +62,16 @@ func progressing(s *state, p plan, c counts, failure error) metav1.Condition {
 	}
 }
 
+// degraded names what is wrong with the Pods. The primary comes first, then what waiting does not help.
 func degraded(s *state, c counts) metav1.Condition {
 	if c.ready == *s.spec.Replicas {
 		return is(flotillav1.ConditionDegraded, false, flotillav1.ReasonNone, "Every Pod asked for is Ready")
 	}
-	return is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady)))
+	condition := is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
+	if ill := worstPod(s); ill != nil {
+		condition.Reason = ill.reason
+	}
+	return condition
 }
 
 func primaryAvailable(s *state) metav1.Condition {
@@ -82,22 +86,6 @@ func primaryAvailable(s *state) metav1.Condition {
 	}
 }
 
-func storageReady(s *state) metav1.Condition {
-	if s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir {
-		return is(flotillav1.ConditionStorageReady, true, flotillav1.ReasonEphemeral, "Data is on volumes that end with their Pods")
-	}
-	var pending []string
-	for ordinal := range *s.spec.Replicas {
-		if claim := s.claims[ordinal]; claim == nil || claim.Status.Phase != corev1.ClaimBound {
-			pending = append(pending, claimName(s.redis.Name, ordinal))
-		}
-	}
-	if len(pending) > 0 {
-		return is(flotillav1.ConditionStorageReady, false, flotillav1.ReasonVolumesPending, "Not bound: "+list(pending))
-	}
-	return is(flotillav1.ConditionStorageReady, true, flotillav1.ReasonBound, "Every volume is bound")
-}
-
 // configApplied says whether Pods are being replaced. A rollout lasts until every Pod is back and Ready, which only the
 // condition before tells from a Pod that somebody deleted.
 func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.Condition {
@@ -109,6 +97,9 @@ func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.C
 		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonPaused, updateSentence(s, c))
 	case len(c.stale) > 0 || rolling:
 		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
+	case s.password.previous != "":
+		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonTwoPasswords, fmt.Sprintf(
+			"Every Pod accepts the password and the previous one; change the clients, then remove key %s from Secret %s", flotillav1.RedisSecretKeyPrevious, secretRef(s.redis, &s.spec).Name))
 	default:
 		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod carries the current spec")
 	}
@@ -116,14 +107,14 @@ func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.C
 
 func rolloutBlocked(p plan) metav1.Condition {
 	if p.rollout.blocked != "" {
-		return is(flotillav1.ConditionRolloutBlocked, true, flotillav1.ReasonRolloutStuck, p.rollout.blocked)
+		return is(flotillav1.ConditionRolloutBlocked, true, p.rollout.reason, p.rollout.blocked)
 	}
 	return is(flotillav1.ConditionRolloutBlocked, false, flotillav1.ReasonNone, "No update is blocked")
 }
 
 func emptyPrimaryBlocked(s *state) metav1.Condition {
 	if primary, found := s.podAt(0); found && primary.emptyVolume != "" {
-		return is(flotillav1.ConditionEmptyPrimaryBlocked, true, flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(primary))
+		return is(flotillav1.ConditionEmptyPrimaryBlocked, true, flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, primary))
 	}
 	return is(flotillav1.ConditionEmptyPrimaryBlocked, false, flotillav1.ReasonNone, "The primary has not refused its volume")
 }

@@ -23,6 +23,13 @@ var alarming = []string{
 	flotillav1.ReasonForbidden, flotillav1.ReasonChildRejected, flotillav1.ReasonPrimaryVolumeEmpty,
 }
 
+// ills are reasons of Degraded and StorageReady that do not pass by themselves.
+var ills = []string{
+	flotillav1.ReasonUnschedulable, flotillav1.ReasonImageUnavailable, flotillav1.ReasonContainerNotCreated, flotillav1.ReasonCrashing,
+	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull,
+	flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible,
+}
+
 // deeds returns the events of what the pass has done. setUp says that all children had been there before.
 func deeds(s *state, done outcome, setUp bool) []clusters.Event {
 	var told []clusters.Event
@@ -36,6 +43,14 @@ func deeds(s *state, done outcome, setUp bool) []clusters.Event {
 	}
 	for _, c := range done.moved {
 		told = append(told, event(corev1.EventTypeWarning, "ServiceAddressChanged", "Heal", c.desired, "Service %s has a new cluster IP because %s is taken", c.desired.GetName(), c.address))
+	}
+	for _, claim := range done.grown {
+		related := &corev1.PersistentVolumeClaim{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name},
+		}
+		told = append(told, event(corev1.EventTypeNormal, "VolumeExpanding", "Grow", related, "PersistentVolumeClaim %s grows from %s to %s",
+			claim.Name, claim.Spec.Resources.Requests.Storage(), &s.spec.Storage.Size))
 	}
 	for _, p := range done.replaced {
 		told = append(told, event(corev1.EventTypeNormal, "PodReplaced", "Update", podReference(s.redis, p.name), "Pod %s is replaced to carry the current spec", p.name))
@@ -81,6 +96,7 @@ func conditionEvents(s *state, before, after flotillav1.RedisStatus) []clusters.
 		primary := now(flotillav1.ConditionPrimaryAvailable)
 		told = append(told, event(corev1.EventTypeWarning, primary.Reason, "Observe", podReference(s.redis, after.Primary), "%s", primary.Message))
 	}
+	told = append(told, troubleEvents(s, was(flotillav1.ConditionDegraded), now(flotillav1.ConditionDegraded), was(flotillav1.ConditionStorageReady), now(flotillav1.ConditionStorageReady))...)
 	if turned(flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue) {
 		told = append(told, event(corev1.EventTypeWarning, flotillav1.ConditionRolloutBlocked, "Update", nil, "%s", now(flotillav1.ConditionRolloutBlocked).Message))
 	}
@@ -92,11 +108,33 @@ func conditionEvents(s *state, before, after flotillav1.RedisStatus) []clusters.
 	case rolling(appliedBefore) && applied.Status == metav1.ConditionTrue:
 		told = append(told, event(corev1.EventTypeNormal, "RolloutCompleted", "Update", nil, "%s", applied.Message))
 	}
+	if applied.Reason == flotillav1.ReasonTwoPasswords && appliedBefore.Reason != applied.Reason {
+		told = append(told, event(corev1.EventTypeNormal, applied.Reason, "Update", nil, "%s", applied.Message))
+	}
 	if turned(flotillav1.ConditionPaused, metav1.ConditionTrue) {
 		told = append(told, event(corev1.EventTypeNormal, "Paused", "Pause", nil, "%s", now(flotillav1.ConditionPaused).Message))
 	}
 	if was(flotillav1.ConditionPaused).Status == metav1.ConditionTrue && turned(flotillav1.ConditionPaused, metav1.ConditionFalse) {
 		told = append(told, event(corev1.EventTypeNormal, "Resumed", "Resume", nil, "%s", now(flotillav1.ConditionPaused).Message))
+	}
+	return told
+}
+
+// troubleEvents tells what has come to be wrong with a Pod or a volume, and that volumes have grown.
+func troubleEvents(s *state, degradedBefore, degradedNow, storageBefore, storageNow metav1.Condition) []clusters.Event {
+	var told []clusters.Event
+	if slices.Contains(ills, degradedNow.Reason) && degradedBefore.Reason != degradedNow.Reason {
+		var related client.Object
+		if ill := worstPod(s); ill != nil {
+			related = podReference(s.redis, ill.name)
+		}
+		told = append(told, event(corev1.EventTypeWarning, degradedNow.Reason, "Observe", related, "%s", degradedNow.Message))
+	}
+	if slices.Contains(ills, storageNow.Reason) && storageBefore.Reason != storageNow.Reason {
+		told = append(told, event(corev1.EventTypeWarning, storageNow.Reason, "Observe", nil, "%s", storageNow.Message))
+	}
+	if storageBefore.Reason == flotillav1.ReasonExpanding && storageNow.Status == metav1.ConditionTrue {
+		told = append(told, event(corev1.EventTypeNormal, "VolumesExpanded", "Grow", nil, "Every volume has grown to %s", &s.spec.Storage.Size))
 	}
 	return told
 }

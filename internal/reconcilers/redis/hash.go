@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,10 +43,15 @@ type startup struct {
 	TerminationGracePeriodSeconds int64                             `json:"terminationGracePeriodSeconds"`
 }
 
-// podHash says what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the password's
-// version, not from rendered objects: a manager that renders differently restarts nothing.
-func podHash(s *flotillav1.RedisSpec, passwordVersion string) string {
-	return shortHash(wiring{Port: s.Port, Auth: s.Auth.Mode, Password: passwordVersion}) + "-" + shortHash(startup{
+// podHash says what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the versions of the
+// passwords, not from rendered objects: a manager that renders differently restarts nothing. With two passwords there are
+// two wirings, joined by a dot; the first is the one that replicas use.
+func podHash(s *flotillav1.RedisSpec, passwordVersions ...string) string {
+	var wirings []string
+	for _, version := range passwordVersions {
+		wirings = append(wirings, shortHash(wiring{Port: s.Port, Auth: s.Auth.Mode, Password: version}))
+	}
+	return strings.Join(wirings, wiringSeparator) + "-" + shortHash(startup{
 		Image:                         s.Image,
 		Resources:                     s.Resources,
 		Persistence:                   s.Persistence.Mode,
@@ -62,10 +68,18 @@ func podHash(s *flotillav1.RedisSpec, passwordVersion string) string {
 	})
 }
 
-// wiringOf returns the first part of a podHash.
-func wiringOf(hash string) string {
+const wiringSeparator = "."
+
+// wiringsOf returns the wirings in a podHash: the one that replicas use first, then others that are accepted.
+func wiringsOf(hash string) []string {
 	first, _, _ := strings.Cut(hash, "-")
-	return first
+	return strings.Split(first, wiringSeparator)
+}
+
+// follows tells whether Pods of a new hash can replicate from Pods of an old one, so that they can be replaced one by one
+// with the primary last.
+func follows(hash, old string) bool {
+	return slices.Contains(wiringsOf(old), wiringsOf(hash)[0])
 }
 
 // shortHash hashes the JSON of a value of ours, which always marshals.

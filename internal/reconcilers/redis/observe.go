@@ -44,6 +44,8 @@ type state struct {
 	// recorded is what the ConfigMap remembers.
 	recorded topology
 	password password
+	// growthRefused says why the member does not let volumes grow; apply fills it, as only trying tells.
+	growthRefused string
 }
 
 // password is what is known about the Secret; never the password itself.
@@ -52,8 +54,17 @@ type password struct {
 	exists bool
 	// problem says why it cannot be used; empty when it can, or when it does not exist.
 	problem string
-	// version changes with the password.
-	version string
+	// version changes with the password, previous with the one before it; empty when only one is accepted.
+	version, previous string
+}
+
+// versions returns the versions of the passwords that Pods accept, the one that replicas use first. That is the previous
+// one as long as it is there, because Pods that were started before the new one do not accept that.
+func (p password) versions() []string {
+	if p.previous != "" {
+		return []string{p.previous, p.version}
+	}
+	return []string{p.version}
 }
 
 // pod is what the plan and the report need of a Pod.
@@ -69,11 +80,10 @@ type pod struct {
 	ready           bool
 	// changed is when ready last changed.
 	changed time.Time
-	// why says why the Pod is not Ready, as far as that is known; broken, that waiting will not help.
-	why    string
-	broken bool
-	// emptyVolume is what the start script said about the volume of the primary; empty when it did not refuse it.
-	emptyVolume string
+	// risk says why the Pod must not be replaced; nil when it may. The plan fills it.
+	risk *problem
+	// diagnosis says why the Pod is not Ready, as far as that is known.
+	diagnosis
 }
 
 // observe reads everything from the caches, and live what they do not have: they are selected by label, so an object
@@ -217,8 +227,21 @@ func viewSecret(redis types.NamespacedName, secret *corev1.Secret, key string) (
 		seen.problem = fmt.Sprintf("Key %s of Secret %s is not a password: one line of 1 to 512 bytes without control characters", key, secret.Name)
 		return seen, nil
 	}
-	version, err := passwordVersion(redis, text)
-	seen.version = version
+	var err error
+	if seen.version, err = passwordVersion(redis, text); err != nil {
+		return seen, err
+	}
+	earlier := secret.Data[flotillav1.RedisSecretKeyPrevious]
+	if len(earlier) == 0 {
+		return seen, nil
+	}
+	before, ok := passwordText(earlier)
+	switch {
+	case !ok:
+		seen.problem = fmt.Sprintf("Key %s of Secret %s is not a password: one line of 1 to 512 bytes without control characters", flotillav1.RedisSecretKeyPrevious, secret.Name)
+	case before != text:
+		seen.previous, err = passwordVersion(redis, before)
+	}
 	return seen, err
 }
 
@@ -247,17 +270,35 @@ func (s *state) observeClaims(ctx context.Context, member cluster.Cluster) error
 			s.claims[ordinal] = claim
 		}
 	}
-	if s.claims[0] != nil || s.password.exists || s.spec.Auth.Mode != flotillav1.RedisAuthPassword {
-		return nil
+	var unseen []int32
+	for _, p := range s.pods {
+		// A claim that a person has restored may lack our label.
+		if s.claims[p.ordinal] == nil {
+			unseen = append(unseen, p.ordinal)
+		}
 	}
-	// A password is about to be generated, or called lost, by whether there is data.
+	if s.claims[0] == nil && len(s.pods) == 0 && !s.password.exists && s.spec.Auth.Mode == flotillav1.RedisAuthPassword {
+		// A password is about to be generated, or called lost, by whether there is data.
+		unseen = append(unseen, 0)
+	}
+	for _, ordinal := range unseen {
+		if err := s.readClaim(ctx, member.GetAPIReader(), ordinal); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readClaim reads a claim live.
+func (s *state) readClaim(ctx context.Context, reader client.Reader, ordinal int32) error {
 	claim := &corev1.PersistentVolumeClaim{}
-	err = member.GetAPIReader().Get(ctx, client.ObjectKey{Namespace: s.redis.Namespace, Name: claimName(s.redis.Name, 0)}, claim)
+	name := claimName(s.redis.Name, ordinal)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: s.redis.Namespace, Name: name}, claim)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading PersistentVolumeClaim %q: %w", claimName(s.redis.Name, 0), err)
+		return fmt.Errorf("reading PersistentVolumeClaim %q: %w", name, err)
 	}
 	if err == nil {
-		s.claims[0] = claim
+		s.claims[ordinal] = claim
 	}
 	return nil
 }

@@ -26,8 +26,8 @@ type plan struct {
 	hash string
 	// changes are the children to create or to put right, in this order.
 	changes []change
-	// mark are the claims whose volumes have served.
-	mark []*corev1.PersistentVolumeClaim
+	// mark are the claims whose volumes have served, grow those that ask for less than the spec.
+	mark, grow []*corev1.PersistentVolumeClaim
 	// forgetForce asks for the removal of an annotation that has done its work.
 	forgetForce bool
 	rollout     rollout
@@ -57,13 +57,17 @@ func planFor(s *state) plan {
 			return p
 		}
 	}
-	p.hash = podHash(&s.spec, s.password.version)
+	p.hash = podHash(&s.spec, s.password.versions()...)
+	for i := range s.pods {
+		s.pods[i].risk = volumeRisk(&s.spec, s.pods[i].name, s.pods[i].ordinal, s.claims[s.pods[i].ordinal])
+	}
 	p.rollout = planRollout(p.hash, *s.spec.Replicas, s.pods, s.now)
 	if s.spec.Paused {
 		p.rollout.replace = nil
 		return p
 	}
 	p.changes = planChanges(s, p.hash)
+	p.grow = claimsToGrow(s)
 	if keepsData(&s.spec) {
 		p.mark = claimsToMark(s)
 		primary, found := s.podAt(0)
@@ -108,7 +112,9 @@ func passwordWasMade(s *state) bool {
 	}
 	if s.statefulSet != nil {
 		return slices.ContainsFunc(s.statefulSet.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.Secret != nil && v.Secret.SecretName == secretName(s.redis.Name)
+			return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(source corev1.VolumeProjection) bool {
+				return source.Secret != nil && source.Secret.Name == secretName(s.redis.Name)
+			})
 		})
 	}
 	// An earlier Redis of this name left its data, and its clients the password that they know.

@@ -27,8 +27,13 @@ const (
 	kind = "Redis"
 	// conflictDelay lets the cache see what the conflict was about.
 	conflictDelay = 500 * time.Millisecond
-	// unseenDelay is for what no watch tells: Secrets are not watched, nor are objects that lack our label.
+	// unseenDelay is for what no watch tells and a Redis waits for: Secrets are not watched, nor are objects that lack our
+	// label.
 	unseenDelay = 30 * time.Second
+	// passwordDelay is how often the Secret of a Redis that is well is read. A kubelet takes about as long to tell the Pods.
+	passwordDelay = time.Minute
+	// refusedDelay is how often a refused growth of volumes is tried again.
+	refusedDelay = 10 * time.Minute
 )
 
 // Reconciler makes each Redis of each member what its spec says.
@@ -143,10 +148,21 @@ func writeStatus(ctx context.Context, member client.Client, redis *flotillav1.Re
 
 // recheck says when to look again without being woken; zero for never.
 func recheck(s *state, p plan) time.Duration {
-	if p.stop != nil && p.stop.reason != flotillav1.ReasonConfigRejected || len(s.foreign) > 0 {
-		return unseenDelay
+	delay := p.rollout.recheck
+	sooner := func(other time.Duration) {
+		if delay == 0 || other < delay {
+			delay = other
+		}
 	}
-	return p.rollout.recheck
+	switch {
+	case p.stop != nil && p.stop.reason != flotillav1.ReasonConfigRejected || len(s.foreign) > 0:
+		sooner(unseenDelay)
+	case s.growthRefused != "":
+		sooner(refusedDelay)
+	case s.spec.Auth.Mode == flotillav1.RedisAuthPassword:
+		sooner(passwordDelay)
+	}
+	return delay
 }
 
 // settle turns errors that are part of life into another try: somebody was faster, or the namespace is going.

@@ -16,7 +16,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -28,10 +27,11 @@ var reportedAt = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // stateOf is a Redis of two Pods that is well, before it is changed.
 func stateOf(mutate ...func(*state)) *state {
 	redis := redisOf(func(s *flotillav1.RedisSpec) { s.Replicas = ptr.To[int32](2) })
-	s := &state{redis: redis, spec: spec(redis), now: reportedAt, statefulSet: &appsv1.StatefulSet{}, services: map[string]*corev1.Service{}}
+	s := &state{redis: redis, spec: spec(redis), now: reportedAt, statefulSet: &appsv1.StatefulSet{}, services: map[string]*corev1.Service{}, claims: map[int32]*corev1.PersistentVolumeClaim{}}
 	s.password = password{exists: true, version: "v1"}
 	hash := podHash(&s.spec, "v1")
 	for ordinal := range int32(2) {
+		s.claims[ordinal] = claimOf(ordinal, "1Gi")
 		s.pods = append(s.pods, pod{name: podName("web", ordinal), ordinal: ordinal, hash: hash, ready: true, created: reportedAt.Add(-time.Hour), changed: reportedAt.Add(-time.Hour)})
 	}
 	for _, m := range mutate {
@@ -40,11 +40,11 @@ func stateOf(mutate ...func(*state)) *state {
 	return s
 }
 
-// wellConditions are those of stateOf, which has no claims and no bound of its memory.
+// wellConditions are those of stateOf, which has no bound of its memory.
 var wellConditions = map[string]string{
 	"ConfigApplied": "True Updated", "DataAtRisk": "True MaxMemoryUnset", "Degraded": "False None", "EmptyPrimaryBlocked": "False None",
 	"Paused": "False None", "PrimaryAvailable": "True PrimaryReady", "Progressing": "False Settled", "Ready": "True AllReplicasReady",
-	"RolloutBlocked": "False None", "StorageReady": "False VolumesPending",
+	"RolloutBlocked": "False None", "StorageReady": "True Bound",
 }
 
 func TestReport(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReport(t *testing.T) {
 		"well": {mutate: func(*state) {}, ready: "True AllReplicasReady"},
 		"scaled to zero": {
 			mutate: func(s *state) { s.spec.Replicas, s.pods = ptr.To[int32](0), nil }, ready: "True ScaledToZero",
-			others: []string{"PrimaryAvailable=False ScaledToZero", "StorageReady=True Bound"},
+			others: []string{"PrimaryAvailable=False ScaledToZero"},
 		},
 		"the primary is missing": {
 			mutate: func(s *state) { s.pods = s.pods[1:] }, ready: "False PrimaryNotReady",
@@ -74,8 +74,22 @@ func TestReport(t *testing.T) {
 			others: []string{"ConfigApplied=False RollingUpdate", "Progressing=True RollingUpdate"},
 		},
 		"the primary refuses its volume": {
-			mutate: func(s *state) { s.pods[0].ready, s.pods[0].emptyVolume = false, "it is empty" }, ready: "False PrimaryVolumeEmpty",
-			others: []string{"Degraded=True ReplicasNotReady", "EmptyPrimaryBlocked=True PrimaryVolumeEmpty", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+			mutate: func(s *state) {
+				s.pods[0].ready, s.pods[0].diagnosis = false, diagnosis{reason: "PrimaryVolumeEmpty", broken: true, emptyVolume: "it is empty"}
+			}, ready: "False PrimaryVolumeEmpty",
+			others: []string{"Degraded=True PrimaryVolumeEmpty", "EmptyPrimaryBlocked=True PrimaryVolumeEmpty", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+		},
+		"a replica has no image": {
+			mutate: func(s *state) {
+				s.pods[1].ready, s.pods[1].diagnosis = false, diagnosis{reason: "ImageUnavailable", broken: true, why: "ImagePullBackOff"}
+			}, ready: "False ReplicasNotReady",
+			others: []string{"Degraded=True ImageUnavailable", "Progressing=False ImageUnavailable", "RolloutBlocked=True ImageUnavailable"},
+		},
+		"the primary needs too much memory": {
+			mutate: func(s *state) {
+				s.pods[0].ready, s.pods[0].diagnosis = false, diagnosis{reason: "OOMKilled", why: "too much"}
+			}, ready: "False PrimaryNotReady",
+			others: []string{"Degraded=True OOMKilled", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
 		},
 		"the password is lost": {
 			mutate: func(s *state) { s.password, s.recorded.passwordGenerated = password{}, true }, ready: "False AuthLost",
@@ -149,44 +163,6 @@ func TestRecreatedPods(t *testing.T) {
 			after := report(before, s, planFor(s), nil)
 			if again := recreatedPods(s, after); len(again) > 0 {
 				t.Errorf("%v would be told twice", again)
-			}
-		})
-	}
-}
-
-func TestViewPod(t *testing.T) {
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "set"}}
-	waiting := func(reason string) corev1.ContainerState {
-		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
-	}
-	ended := func(code int32, message string) corev1.ContainerState {
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}
-	}
-	for name, tc := range map[string]struct {
-		status              corev1.ContainerStatus
-		broken, emptyVolume string
-	}{
-		"starting":           {status: corev1.ContainerStatus{State: waiting("ContainerCreating")}},
-		"a wrong image":      {status: corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, broken: "ImagePullBackOff"},
-		"a crash":            {status: corev1.ContainerStatus{State: ended(1, "")}, broken: "exit code 1"},
-		"a wait for a peer":  {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(75, "Waiting: ...")}},
-		"an empty volume":    {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(78, "EmptyPrimaryBlocked: it is empty\n")}, broken: "EmptyPrimaryBlocked", emptyVolume: "it is empty"},
-		"crashes in a row":   {status: corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: ended(139, "")}, broken: "CrashLoopBackOff"},
-		"running, not Ready": {status: corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: ended(1, "")}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tc.status.Name = containerName
-			seen := &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: "web-1", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}},
-				Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{tc.status}},
-			}
-			view, ok := viewPod(seen, set)
-			if !ok || view.broken != (tc.broken != "") || (view.broken && view.why != tc.broken) || view.emptyVolume != tc.emptyVolume {
-				t.Errorf("the Pod is seen: %t, broken: %t %q, empty volume: %q; want %q and %q", ok, view.broken, view.why, view.emptyVolume, tc.broken, tc.emptyVolume)
-			}
-			seen.OwnerReferences = nil
-			if _, ok := viewPod(seen, set); ok {
-				t.Error("a Pod of nobody counts")
 			}
 		})
 	}

@@ -4,9 +4,12 @@
 package redis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 const (
@@ -20,8 +23,8 @@ const (
 type rollout struct {
 	// replace are the Pods to delete now; the StatefulSet creates them again from its template.
 	replace []pod
-	// blocked says why the rollout has stopped, as a sentence; empty when it has not.
-	blocked string
+	// reason and blocked say why the rollout has stopped, as a condition does; empty when it has not.
+	reason, blocked string
 	// recheck is when time alone may change the answer; zero when it will not.
 	recheck time.Duration
 }
@@ -29,6 +32,15 @@ type rollout struct {
 // planRollout decides which Pods to replace next. Replicas go first, the highest ordinal first, each Ready before the
 // next, and the primary last. Pods that could not talk to each other half-way go together.
 func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {
+	next := nextInRollout(hash, replicas, pods, now)
+	if at := slices.IndexFunc(next.replace, func(p pod) bool { return p.risk != nil }); at >= 0 {
+		// Better none than some: Pods that are to go together cannot talk to those that stay.
+		return rollout{reason: next.replace[at].risk.reason, blocked: next.replace[at].risk.message}
+	}
+	return next
+}
+
+func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p pod) bool { return p.ordinal >= replicas })
 	slices.SortFunc(pods, func(a, b pod) int { return int(b.ordinal) - int(a.ordinal) })
 
@@ -37,13 +49,13 @@ func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout
 		// Nothing waits any more. What is broken for good may be what the update has made of the last Pod, which a person
 		// has to hear; a Pod that takes its time, or that guards its data, has conditions of its own.
 		broken := filter(pods, func(p pod) bool { return p.broken && p.emptyVolume == "" })
-		return rollout{blocked: blockedBy(hash, broken, now)}
+		return blockedBy(hash, broken, now)
 	}
-	if together := filter(stale, func(p pod) bool { return wiringOf(p.hash) != wiringOf(hash) }); len(together) > 0 {
+	if together := filter(stale, func(p pod) bool { return !follows(hash, p.hash) }); len(together) > 0 {
 		return rollout{replace: together}
 	}
-	if blocked := blockedBy(hash, pods, now); blocked != "" {
-		return rollout{blocked: blocked}
+	if stopped := blockedBy(hash, pods, now); stopped.blocked != "" {
+		return stopped
 	}
 	// One at a time: a Pod that is going, or has not been created again, is the one.
 	if len(pods) < int(replicas) || slices.ContainsFunc(pods, func(p pod) bool { return p.deleting }) {
@@ -68,17 +80,21 @@ func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout
 }
 
 // blockedBy says which Pod, started with the current spec, does not become Ready.
-func blockedBy(hash string, pods []pod, now time.Time) string {
+func blockedBy(hash string, pods []pod, now time.Time) rollout {
 	for _, p := range pods {
 		switch {
 		case p.hash != hash || p.ready || p.deleting:
 		case p.broken:
-			return fmt.Sprintf("Pod %s does not become Ready with the current spec: %s", p.name, p.why)
+			return rollout{reason: cmp.Or(p.reason, flotillav1.ReasonRolloutStuck), blocked: fmt.Sprintf("Pod %s does not become Ready with the current spec: %s", p.name, p.why)}
 		case now.Sub(p.changed) >= rolloutDeadline:
-			return fmt.Sprintf("Pod %s with the current spec has not been Ready for %.0f minutes or more", p.name, rolloutDeadline.Minutes())
+			message := fmt.Sprintf("Pod %s with the current spec has not been Ready for %.0f minutes or more", p.name, rolloutDeadline.Minutes())
+			if p.why != "" {
+				message += ": " + p.why
+			}
+			return rollout{reason: cmp.Or(p.reason, flotillav1.ReasonRolloutStuck), blocked: message}
 		}
 	}
-	return ""
+	return rollout{}
 }
 
 // untilDeadline returns how long until the first starting Pod counts as blocked.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 func TestPlanRollout(t *testing.T) {
@@ -23,13 +25,17 @@ func TestPlanRollout(t *testing.T) {
 	since := func(age time.Duration) func(*pod) {
 		return func(p *pod) { p.ready, p.changed = false, now.Add(-age) }
 	}
-	broken := func(p *pod) { p.ready, p.broken, p.why = false, true, "ImagePullBackOff" }
+	broken := func(p *pod) {
+		p.ready, p.diagnosis = false, diagnosis{reason: flotillav1.ReasonImageUnavailable, broken: true, why: "ImagePullBackOff"}
+	}
+	atRisk := func(p *pod) { p.risk = &problem{flotillav1.ReasonVolumeLost, "Its volume is lost"} }
 	deleting := func(p *pod) { p.ready, p.deleting = false, true }
 
 	for name, tc := range map[string]struct {
 		replicas int32
 		pods     []pod
 		want     []string
+		reason   string
 		blocked  string
 		recheck  time.Duration
 	}{
@@ -44,15 +50,15 @@ func TestPlanRollout(t *testing.T) {
 		"a stale replica does not wait for another": {replicas: 3, pods: []pod{at(0, old), at(1, old, since(time.Second)), at(2, current, since(time.Second))}, want: []string{"web-1"}},
 		"a broken new Pod stops the rollout": {
 			replicas: 3, pods: []pod{at(0, old), at(1, old), at(2, current, broken)},
-			blocked: "Pod web-2 does not become Ready with the current spec: ImagePullBackOff",
+			reason: "ImageUnavailable", blocked: "Pod web-2 does not become Ready with the current spec: ImagePullBackOff",
 		},
 		"a broken new Pod protects even what is down": {
 			replicas: 3, pods: []pod{at(0, old, since(time.Hour)), at(1, old, since(time.Hour)), at(2, current, broken)},
-			blocked: "Pod web-2 does not become Ready with the current spec: ImagePullBackOff",
+			reason: "ImageUnavailable", blocked: "Pod web-2 does not become Ready with the current spec: ImagePullBackOff",
 		},
 		"a new Pod that takes too long stops the rollout": {
 			replicas: 2, pods: []pod{at(0, old), at(1, current, since(10*time.Minute))},
-			blocked: "Pod web-1 with the current spec has not been Ready for 10 minutes or more",
+			reason: "RolloutStuck", blocked: "Pod web-1 with the current spec has not been Ready for 10 minutes or more",
 		},
 		"after a revert the broken Pod goes first":        {replicas: 3, pods: []pod{at(0, current), at(1, current), at(2, old, broken)}, want: []string{"web-2"}},
 		"all were broken, the replicas go first":          {replicas: 2, pods: []pod{at(0, old, broken), at(1, old, broken)}, want: []string{"web-1"}},
@@ -64,9 +70,17 @@ func TestPlanRollout(t *testing.T) {
 		"Pods above the replicas do not count": {replicas: 1, pods: []pod{at(0, current), at(1, old), at(2, old, broken)}},
 		"another wiring takes all at once":     {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere, deleting), at(2, current, broken)}, want: []string{"web-0"}},
 		"another wiring takes all stale":       {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere), at(2, elsewhere)}, want: []string{"web-2", "web-1", "web-0"}},
-		"a broken Pod alone is told":           {replicas: 1, pods: []pod{at(0, current, broken)}, blocked: "Pod web-0 does not become Ready with the current spec: ImagePullBackOff"},
+		"a broken Pod alone is told":           {replicas: 1, pods: []pod{at(0, current, broken)}, reason: "ImageUnavailable", blocked: "Pod web-0 does not become Ready with the current spec: ImagePullBackOff"},
 		"nothing stale waits for a slow Pod":   {replicas: 2, pods: []pod{at(0, current), at(1, current, since(time.Hour))}},
-		"no replicas":                          {pods: []pod{at(0, old)}},
+		"a Pod whose volume is lost stays":     {replicas: 2, pods: []pod{at(0, old), at(1, old, atRisk)}, reason: "VolumeLost", blocked: "Its volume is lost"},
+		"a volume at risk later holds nothing": {replicas: 2, pods: []pod{at(0, old, atRisk), at(1, old)}, want: []string{"web-1"}},
+		"a volume at risk keeps all together":  {replicas: 2, pods: []pod{at(0, elsewhere, atRisk), at(1, elsewhere)}, reason: "VolumeLost", blocked: "Its volume is lost"},
+		"what is at risk and not stale is let": {replicas: 2, pods: []pod{at(0, current, atRisk), at(1, old)}, want: []string{"web-1"}},
+		"an unschedulable Pod is named in time": {
+			replicas: 2, pods: []pod{at(0, old), at(1, current, since(time.Hour), func(p *pod) { p.reason, p.why = flotillav1.ReasonUnschedulable, "no room" })},
+			reason: "Unschedulable", blocked: "Pod web-1 with the current spec has not been Ready for 10 minutes or more: no room",
+		},
+		"no replicas": {pods: []pod{at(0, old)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planRollout(current, tc.replicas, tc.pods, now)
@@ -77,8 +91,8 @@ func TestPlanRollout(t *testing.T) {
 			if diff := cmp.Diff(tc.want, names); diff != "" {
 				t.Errorf("Pods to replace differ (-want +got):\n%s", diff)
 			}
-			if got.blocked != tc.blocked {
-				t.Errorf("blocked is %q, want %q", got.blocked, tc.blocked)
+			if got.blocked != tc.blocked || got.reason != tc.reason {
+				t.Errorf("blocked is %s %q, want %s %q", got.reason, got.blocked, tc.reason, tc.blocked)
 			}
 			if got.recheck != tc.recheck {
 				t.Errorf("recheck is %s, want %s", got.recheck, tc.recheck)

@@ -42,6 +42,7 @@ func newPod(t *testing.T, topologyEnv string, ordinal string) *podDir {
 		p.write(content, "config", name)
 	}
 	p.write(topologyEnv, "config", "topology.env")
+	p.write("secret", "auth", "password")
 	p.write(serverStub, "bin", "redis-server")
 	p.write(clientStub, "bin", "redis-cli")
 	for _, folder := range []string{"data", "answers", "auth"} {
@@ -91,6 +92,10 @@ func topologyOf(mutate ...func(*topology)) string {
 	return renderTopology(redis, &s, record, false)
 }
 
+func withoutAuth() string {
+	return strings.ReplaceAll(topologyOf(), "AUTH=Password", "AUTH=Disabled")
+}
+
 func initialized(t *topology) { t.initialized = true }
 
 func TestStartScript_the_server_gets_its_role_and_password_on_standard_input(t *testing.T) {
@@ -98,16 +103,27 @@ func TestStartScript_the_server_gets_its_role_and_password_on_standard_input(t *
 		ordinal, password string
 		want              []string
 		unwanted          string
+		previous          string
 	}{
-		"the primary":                  {"0", "secret\n", []string{"port 6379", "protected-mode yes", `requirepass "secret"`, `masterauth "secret"`}, "replicaof"},
-		"a replica":                    {"1", "secret", []string{`requirepass "secret"`, "replicaof web-0.shop 6379"}, "protected-mode no"},
-		"without a password":           {"1", "", []string{"protected-mode no", "replicaof web-0.shop 6379"}, "requirepass"},
-		"a password that needs quotes": {"0", "a\"b\\c $(x) `y` %s 'z' ", []string{"requirepass \"a\\\"b\\\\c $(x) `y` %s 'z' \""}, "replicaof"},
+		"the primary":                   {"0", "secret\n", []string{"port 6379", "protected-mode yes", `requirepass "secret"`, `masterauth "secret"`}, "shutdown-on-sigterm", ""},
+		"a replica":                     {"1", "secret", []string{`requirepass "secret"`, "replicaof web-0.shop 6379", "shutdown-on-sigterm force"}, "protected-mode no", ""},
+		"without a password":            {"1", "", []string{"protected-mode no", "replicaof web-0.shop 6379"}, "requirepass", ""},
+		"a password that needs quotes":  {"0", "a\"b\\c $(x) `y` %s 'z' ", []string{"requirepass \"a\\\"b\\\\c $(x) `y` %s 'z' \""}, "replicaof", ""},
+		"two passwords":                 {"1", "new", []string{`user default on sanitize-payload ~* &* +@all ">new" ">o\"ld"`, `masterauth "o\"ld"`}, "requirepass", "o\"ld\n"},
+		"a previous password of no use": {"1", "same", []string{`requirepass "same"`, `masterauth "same"`}, "user default", "same\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, topologyOf(), tc.ordinal)
-			if tc.password != "" {
+			if tc.password == "" {
+				p.write(withoutAuth(), "config", "topology.env")
+				if err := os.Remove(p.path("auth", "password")); err != nil {
+					t.Fatal(err)
+				}
+			} else {
 				p.write(tc.password, "auth", "password")
+			}
+			if tc.previous != "" {
+				p.write(tc.previous, "auth", "previous")
 			}
 			output, code := p.run("start.sh")
 			if code != 0 {
@@ -121,6 +137,45 @@ func TestStartScript_the_server_gets_its_role_and_password_on_standard_input(t *
 			}
 			if strings.Contains(output, tc.unwanted) {
 				t.Errorf("the server got %q:\n%s", tc.unwanted, output)
+			}
+		})
+	}
+}
+
+func TestStartScript_waits_for_a_password_that_is_not_there(t *testing.T) {
+	p := newPod(t, topologyOf(), "1")
+	for _, content := range []string{"", "\n"} {
+		p.write(content, "auth", "password")
+		if output, code := p.run("start.sh"); code == 0 || strings.Contains(output, "args:") {
+			t.Errorf("with password %q the server was started, open to everybody:\n%s", content, output)
+		}
+	}
+	if err := os.Remove(p.path("auth", "password")); err != nil {
+		t.Fatal(err)
+	}
+	output, code := p.run("start.sh")
+	if said, err := os.ReadFile(p.path("termination-log")); err != nil || code != exitWaiting || string(said) != "Waiting: the password is not there\n" {
+		t.Errorf("exit code %d, termination message %q (%v):\n%s", code, said, err, output)
+	}
+}
+
+func TestStartScript_tells_of_a_full_disk_and_lets_the_server_try(t *testing.T) {
+	for name, full := range map[string]bool{"full": true, "not full": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, topologyOf(), "1")
+			if full {
+				// Opens, and fails each write as a full disk does.
+				if err := os.Symlink("/dev/full", p.path("data", ".flotilla.written")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			output, code := p.run("start.sh")
+			if code != 0 || !strings.Contains(output, "args:") {
+				t.Errorf("the server was not started: exit code %d:\n%s", code, output)
+			}
+			said, err := os.ReadFile(p.path("termination-log"))
+			if got := err == nil && string(said) == "DiskFull: the volume of web-1 cannot be written\n"; got != full {
+				t.Errorf("the termination message is %q, %v", said, err)
 			}
 		})
 	}
@@ -196,15 +251,20 @@ func TestProbes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ordinal, ping, info string
 		live, ready         bool
+		persistence, says   string
 	}{
-		"a primary that answers":            {"0", "PONG", "", true, true},
-		"a server that loads":               {"0", "LOADING Redis is loading the dataset in memory", "", true, false},
-		"a server that runs a script":       {"0", "BUSY Redis is busy running a script.", "", true, false},
-		"another password":                  {"0", "NOAUTH Authentication required.", "", true, false},
-		"no answer":                         {"0", "", "", false, false},
-		"a replica in sync":                 {"1", "PONG", "role:slave\r\nmaster_link_status:up\r\n", true, true},
-		"a replica without its primary":     {"1", "PONG", "role:slave\r\nmaster_link_status:down\r\n", true, false},
-		"a replica that serves no old data": {"1", "MASTERDOWN Link with MASTER is down", "", true, false},
+		"a primary that answers":            {"0", "PONG", "", true, true, "", ""},
+		"a server that loads":               {"0", "LOADING Redis is loading the dataset in memory", "", true, false, "", ""},
+		"a server that runs a script":       {"0", "BUSY Redis is busy running a script.", "", true, false, "", ""},
+		"another password":                  {"0", "NOAUTH Authentication required.", "", true, false, "", ""},
+		"no answer":                         {"0", "", "", false, false, "", ""},
+		"a replica in sync":                 {"1", "PONG", "role:slave\r\nmaster_link_status:up\r\n", true, true, "", ""},
+		"a replica without its primary":     {"1", "PONG", "role:slave\r\nmaster_link_status:down\r\n", true, false, "", ""},
+		"a full disk":                       {"0", "PONG", "", true, false, "aof_enabled:1\r\naof_last_write_status:err\r\n", "DiskFull: the append-only file cannot be written"},
+		"a disk too full for a snapshot":    {"0", "PONG", "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\n", "DiskFull: the last snapshot could not be written"},
+		"a snapshot that nobody asks for":   {"0", "PONG", "", true, true, "rdb_last_bgsave_status:err\r\naof_enabled:1\r\naof_last_write_status:ok\r\n", ""},
+		"a client that warns first":         {"0", "Warning: something\nPONG", "", true, true, "", ""},
+		"a replica that serves no old data": {"1", "MASTERDOWN Link with MASTER is down", "", true, false, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, topologyOf(), tc.ordinal)
@@ -212,11 +272,36 @@ func TestProbes(t *testing.T) {
 			if tc.ping != "" {
 				p.write(tc.ping+"\n", "answers", "127.0.0.1 ping")
 				p.write(tc.info, "answers", "127.0.0.1 info replication")
+				p.write(tc.persistence, "answers", "127.0.0.1 info persistence")
 			}
 			for script, want := range map[string]bool{"live.sh": tc.live, "ready.sh": tc.ready} {
 				if output, code := p.run(script); (code == 0) != want {
 					t.Errorf("%s exits with %d, want success: %t\n%s", script, code, want, output)
+				} else if script == "ready.sh" && !strings.Contains(output, tc.says) {
+					t.Errorf("%s says %q, want %q", script, output, tc.says)
 				}
+			}
+		})
+	}
+}
+
+func TestAsk_tries_the_previous_password(t *testing.T) {
+	// This server was started before the rotation, and the file has changed under it.
+	const oldServer = "#!/bin/sh\nif [ \"${REDISCLI_AUTH-}\" = old ]; then printf 'PONG\\n'; else printf 'AUTH failed: WRONGPASS\\nNOAUTH Authentication required.\\n' >&2; fi\n"
+	for name, tc := range map[string]struct {
+		previous string
+		want     bool
+	}{"with the previous one": {"old\n", true}, "without it": {"", false}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, topologyOf(), "0")
+			p.write("new", "auth", "password")
+			p.write(tc.previous, "auth", "previous")
+			p.write(oldServer, "bin", "redis-cli")
+			if output, code := p.run("ready.sh"); (code == 0) != tc.want {
+				t.Errorf("ready.sh exits with %d, want success: %t\n%s", code, tc.want, output)
+			}
+			if output, code := p.run("live.sh"); code != 0 {
+				t.Errorf("live.sh exits with %d\n%s", code, output)
 			}
 		})
 	}

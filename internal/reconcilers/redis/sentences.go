@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 func primarySentence(s *state) string {
@@ -27,9 +29,38 @@ func primarySentence(s *state) string {
 	}
 }
 
-// emptySentence quotes what the start script said, which comes from the member.
-func emptySentence(primary pod) string {
-	return sentence(fmt.Sprintf("Pod %s does not serve: %s", primary.name, primary.emptyVolume))
+// notReadySentence counts the Pods that are Ready, and says of the worst of the others what is wrong.
+func notReadySentence(s *state, c counts) string {
+	text := fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady))
+	if ill := worstPod(s); ill != nil {
+		text += fmt.Sprintf("; Pod %s: %s", ill.name, ill.why)
+	}
+	return text
+}
+
+// worstPod returns the Pod to tell of first: the primary, then one that waiting does not help. It is nil when of no Pod
+// anything is known to be wrong.
+func worstPod(s *state) *pod {
+	var worst *pod
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.ready || p.reason == "" || p.ordinal >= *s.spec.Replicas {
+			continue
+		}
+		if worst == nil || (p.broken && !worst.broken && worst.ordinal > 0) {
+			worst = p
+		}
+	}
+	return worst
+}
+
+// emptySentence quotes what the start script said, which comes from the member, and says what a person can do.
+func emptySentence(s *state, primary pod) string {
+	text := sentence(fmt.Sprintf("Pod %s does not serve: %s", primary.name, primary.emptyVolume))
+	if claim := s.claims[0]; claim != nil {
+		return fmt.Sprintf("%s; restore the volume, or accept that the data is lost with annotation %s=%s", text, flotillav1.AnnotationForceEmptyPrimary, claim.UID)
+	}
+	return text + "; restore the volume"
 }
 
 func updateSentence(s *state, c counts) string {

@@ -81,13 +81,11 @@ func statefulSetChanged(before, after *appsv1.StatefulSet) bool {
 // podChanged leaves out probes, addresses and the other conditions.
 func podChanged(before, after *corev1.Pod) bool {
 	readyBefore, readyAfter := podCondition(before, corev1.PodReady), podCondition(after, corev1.PodReady)
-	whyBefore, _, _ := diagnose(before)
-	whyAfter, _, _ := diagnose(after)
 	return metaChanged(before, after) ||
 		before.Spec.NodeName != after.Spec.NodeName ||
 		before.Status.Phase != after.Status.Phase ||
 		conditionStatus(readyBefore) != conditionStatus(readyAfter) ||
-		whyBefore != whyAfter ||
+		diagnose(before) != diagnose(after) ||
 		crashed(before) != crashed(after)
 }
 
@@ -112,7 +110,8 @@ func claimChanged(before, after *corev1.PersistentVolumeClaim) bool {
 	return metaChanged(before, after) ||
 		before.Status.Phase != after.Status.Phase ||
 		!equality.Semantic.DeepEqual(before.Spec.Resources, after.Spec.Resources) ||
-		!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
+		!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity) ||
+		!equality.Semantic.DeepEqual(before.Status.AllocatedResourceStatuses, after.Status.AllocatedResourceStatuses)
 }
 
 var _ reconcile.TypedReconciler[clusters.Request] = &Reconciler{}

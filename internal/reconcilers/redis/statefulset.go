@@ -157,10 +157,13 @@ func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Vo
 		ref := secretRef(redis, s)
 		volumes = append(volumes, corev1.Volume{
 			Name: authVolume,
-			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName:  ref.Name,
+			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 				DefaultMode: ptr.To[int32](0o440),
-				Items:       []corev1.KeyToPath{{Key: ref.Key, Path: flotillav1.RedisSecretKeyPassword}},
+				Sources: []corev1.VolumeProjection{
+					secretProjection(ref.Name, ref.Key, flotillav1.RedisSecretKeyPassword, nil),
+					// It comes and goes with each rotation, under the Pods that run.
+					secretProjection(ref.Name, flotillav1.RedisSecretKeyPrevious, flotillav1.RedisSecretKeyPrevious, new(true)),
+				},
 			}},
 		})
 	}
@@ -168,6 +171,14 @@ func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Vo
 		volumes = append(volumes, corev1.Volume{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
 	return volumes
+}
+
+func secretProjection(name, key, path string, optional *bool) corev1.VolumeProjection {
+	return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+		LocalObjectReference: corev1.LocalObjectReference{Name: name},
+		Items:                []corev1.KeyToPath{{Key: key, Path: path}},
+		Optional:             optional,
+	}}
 }
 
 func renderAffinity(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.Affinity {

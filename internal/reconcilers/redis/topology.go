@@ -63,6 +63,7 @@ func renderTopology(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology
 	var out strings.Builder
 	fmt.Fprintf(&out, "PRIMARY_HOST=%s.%s\n", serviceName(redis.Name, suffixOrdinal0), redis.Namespace)
 	fmt.Fprintf(&out, "PEERS=\"%s\"\n", strings.Join(peers, " "))
+	fmt.Fprintf(&out, "AUTH=%s\n", s.Auth.Mode)
 	fmt.Fprintf(&out, "PERSISTENCE=%s\n", s.Persistence.Mode)
 	fmt.Fprintf(&out, "GUARD=%t\n", keepsData(s))
 	fmt.Fprintf(&out, "FORCE_EMPTY_PRIMARY=%t\n", forceEmptyPrimary)

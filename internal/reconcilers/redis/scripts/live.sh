@@ -4,7 +4,7 @@
 set -u
 . "${FLOTILLA_CONFIG_DIR:-/etc/flotilla}/client.sh"
 
-case $(ask -h 127.0.0.1 -p "$port" ping 2>&1) in
+case $(ask -h 127.0.0.1 -p "$port" ping) in
 *PONG* | *LOADING* | *MASTERDOWN* | *BUSY* | *NOAUTH* | *WRONGPASS*) exit 0 ;;
 *) exit 1 ;;
 esac

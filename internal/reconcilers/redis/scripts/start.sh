@@ -54,7 +54,7 @@ guard() {
 		stop $blocked "EmptyPrimaryBlocked: the volume of $pod is empty but this Redis had data"
 	fi
 	for peer in $PEERS; do
-		case $(ask -h "$peer" -p "$port" info keyspace 2>&1) in
+		case $(ask -h "$peer" -p "$port" info keyspace) in
 		*keys=*) stop $blocked "EmptyPrimaryBlocked: the volume of $pod is empty but $peer holds data" ;;
 		*LOADING*) stop $waiting "Waiting: $peer is loading its data" ;;
 		"# Keyspace"* | *"Could not connect"*) ;;
@@ -82,19 +82,38 @@ quote() {
 directives() {
 	printf 'port %s\n' "$port"
 	printf 'dir "%s"\n' "$data_dir"
-	if [ -n "$password" ]; then
+	if [ -n "$previous" ]; then
+		# Both are accepted. The previous one opens every server: those that have been started with the new one accept it too.
+		quote "$password"
+		new=$quoted
+		quote "$previous"
+		printf 'protected-mode yes\nuser default on sanitize-payload ~* &* +@all ">%s" ">%s"\nmasterauth "%s"\n' "$new" "$quoted" "$quoted"
+	elif [ -n "$password" ]; then
 		quote "$password"
 		printf 'protected-mode yes\nrequirepass "%s"\nmasterauth "%s"\n' "$quoted" "$quoted"
 	else
 		printf 'protected-mode no\n'
 	fi
-	[ "$ordinal" = 0 ] || printf 'replicaof %s %s\n' "$PRIMARY_HOST" "$port"
+	# A replica that has just copied its primary would not end before its own first append-only file is written, and be
+	# killed instead. All that it has is on the primary.
+	[ "$ordinal" = 0 ] || printf 'replicaof %s %s\nshutdown-on-sigterm force\n' "$PRIMARY_HOST" "$port"
 }
 
+# Without the password it is told to have, a server would be open to everybody.
+if [ "$AUTH" = Password ] && [ -z "$password" ]; then
+	stop $waiting "Waiting: the password is not there"
+fi
 if [ "$ordinal" = 0 ] && [ "$GUARD" = true ] && [ "$FORCE_EMPTY_PRIMARY" != true ]; then
 	guard
 fi
-: >"$marker"
+
+# A full volume need not keep the server from answering reads. If it does, this becomes its termination message.
+if printf '%s\n' "$pod" >"$marker.written" 2>/dev/null; then
+	: >"$marker"
+else
+	printf '%s\n' "DiskFull: the volume of $pod cannot be written" >"$termination_log"
+fi
+: >"$marker.written"
 
 # On standard input nothing secret is on disk or in the arguments.
 exec "$server" "$config_dir/redis.conf" - <<EOF

@@ -1,0 +1,134 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// setPasswords writes the keys of a Secret; an empty value removes its key.
+func (e *env) setPasswords(secretName string, values map[string]string) {
+	e.Helper()
+	secret := &corev1.Secret{}
+	e.get(secretName, secret)
+	for key, value := range values {
+		secret.Data[key] = []byte(value)
+		if value == "" {
+			delete(secret.Data, key)
+		}
+	}
+	if err := member.Client.Update(e.ctx, secret); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// going names the Pods of web that are gone or going, and helps those along, as no kubelet ends Pods here.
+func (e *env) going(names ...string) []string {
+	e.Helper()
+	var going []string
+	for _, name := range names {
+		pod := &corev1.Pod{}
+		gone := e.gone(name, pod)
+		if !gone && pod.DeletionTimestamp != nil {
+			e.remove(name, &corev1.Pod{})
+			gone = true
+		}
+		if gone {
+			going = append(going, name)
+		}
+	}
+	return going
+}
+
+// rollout brings web's Pods to what its template says and returns which Pods went together, in order.
+func (e *env) rollout(names ...string) [][]string {
+	e.Helper()
+	var steps [][]string
+	for range 2 * len(names) {
+		e.settle("web")
+		e.runStatefulSet("web", true)
+		e.pass("web")
+		going := e.going(names...)
+		if len(going) == 0 {
+			break
+		}
+		steps = append(steps, going)
+		e.runStatefulSet("web", true)
+	}
+	e.settle("web")
+	return steps
+}
+
+func TestReconcile_a_password_is_rotated_with_both_accepted(t *testing.T) {
+	e := newEnv(t)
+	e.running("web", 3)
+	secret := &corev1.Secret{}
+	e.get("web-auth", secret)
+	old := string(secret.Data["password"])
+	pods := []string{"web-0", "web-1", "web-2"}
+	result, err := e.try("web")
+	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > time.Minute {
+		t.Errorf("the pass over a settled Redis returned %v, %v; want its Secret read again within a minute", result, err)
+	}
+
+	e.setPasswords("web-auth", map[string]string{"password": "new", "previous": old})
+	oneByOne := [][]string{{"web-2"}, {"web-1"}, {"web-0"}}
+	e.expectSteps("both passwords", oneByOne, e.rollout(pods...))
+	e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonTwoPasswords)
+	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionTrue, flotillav1.ReasonAllReplicasReady)
+	e.expectEvents("RolloutStarted", "PodReplaced web-2", "PodReplaced web-1", "PodReplaced web-0", "PrimaryNotReady web-0", "RolloutCompleted", "TwoPasswords", "Ready")
+
+	e.setPasswords("web-auth", map[string]string{"previous": ""})
+	e.expectSteps("the new password only", oneByOne, e.rollout(pods...))
+	e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonUpdated)
+	e.recorder.take()
+
+	e.setPasswords("web-auth", map[string]string{"password": "newest"})
+	e.expectSteps("another password without the previous one", [][]string{pods}, e.rollout(pods...))
+
+	e.setPasswords("web-auth", map[string]string{"previous": "two\nlines"})
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonSecretMissing)
+}
+
+func (e *env) expectSteps(what string, want, got [][]string) {
+	e.Helper()
+	e.Expect(got).To(Equal(want), what)
+}
+
+func TestReconcile_a_referenced_secret_is_followed(t *testing.T) {
+	e := newEnv(t)
+	labels := map[string]string{flotillav1.LabelRedisAuth: "true"}
+	e.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: labels}, StringData: map[string]string{"pw": "a", "note": "x"}})
+	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: flotillav1.RedisSpec{
+		Auth: flotillav1.RedisAuth{SecretRef: &flotillav1.RedisSecretRef{Name: "mine", Key: "pw"}},
+	}})
+	e.settle("web")
+	e.runStatefulSet("web", true)
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionTrue, flotillav1.ReasonAllReplicasReady)
+
+	e.setPasswords("mine", map[string]string{"note": "y"})
+	e.expectSteps("a key of somebody else", nil, e.rollout("web-0"))
+	e.setPasswords("mine", map[string]string{"pw": "b"})
+	e.expectSteps("the password", [][]string{{"web-0"}}, e.rollout("web-0"))
+
+	// Without its Secret nothing is changed, the Pods run on, and all is well when it is back.
+	e.recorder.take()
+	e.remove("mine", &corev1.Secret{})
+	e.change("web", func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.4" })
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonSecretMissing)
+	e.expectCondition("web", flotillav1.ConditionPrimaryAvailable, metav1.ConditionTrue, flotillav1.ReasonPrimaryReady)
+	e.expectEvents("SecretMissing")
+	e.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: labels}, StringData: map[string]string{"pw": "b"}})
+	e.expectSteps("the image that waited", [][]string{{"web-0"}}, e.rollout("web-0"))
+}

@@ -1,0 +1,120 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// volumeReasons are what may be wrong with a volume, the worst first, with the sentence that follows the names.
+var volumeReasons = []struct{ reason, sentence string }{
+	{flotillav1.ReasonVolumeLost, "The volume of %s is lost; restore it, or delete the claim and its Pod to start that Pod without data"},
+	{flotillav1.ReasonVolumeDeleting, "%s is being deleted and ends with its Pod, which is not replaced meanwhile; take a copy of the data before that Pod goes"},
+	{flotillav1.ReasonExpansionRefused, "%s"},
+	{flotillav1.ReasonExpansionInfeasible, "%s cannot grow to the size asked for; the events of the claim say why"},
+	{flotillav1.ReasonVolumesPending, "Not bound: %s"},
+	{flotillav1.ReasonExpanding, "Not of the size asked for yet: %s"},
+}
+
+// volumeReason says what is wrong with a claim; empty when it is bound and of its size.
+func volumeReason(claim *corev1.PersistentVolumeClaim, s *flotillav1.RedisSpec) string {
+	switch {
+	case claim == nil:
+		return flotillav1.ReasonVolumesPending
+	case claim.Status.Phase == corev1.ClaimLost:
+		return flotillav1.ReasonVolumeLost
+	case claim.DeletionTimestamp != nil:
+		return flotillav1.ReasonVolumeDeleting
+	case claim.Status.Phase != corev1.ClaimBound:
+		return flotillav1.ReasonVolumesPending
+	case infeasible(claim):
+		return flotillav1.ReasonExpansionInfeasible
+	case smaller(claim.Status.Capacity, s):
+		return flotillav1.ReasonExpanding
+	default:
+		return ""
+	}
+}
+
+// smaller tells whether a volume is known to be smaller than the spec asks for.
+func smaller(have corev1.ResourceList, s *flotillav1.RedisSpec) bool {
+	size, known := have[corev1.ResourceStorage]
+	return known && size.Cmp(s.Storage.Size) < 0
+}
+
+// infeasible tells whether the storage has given up growing a volume.
+func infeasible(claim *corev1.PersistentVolumeClaim) bool {
+	switch claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+	case corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
+		return true
+	default:
+		return false
+	}
+}
+
+func storageReady(s *state) metav1.Condition {
+	condition := func(status bool, reason, message string) metav1.Condition {
+		return is(flotillav1.ConditionStorageReady, status, reason, message)
+	}
+	if s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir {
+		return condition(true, flotillav1.ReasonEphemeral, "Data is on volumes that end with their Pods")
+	}
+	found := map[string][]string{}
+	for ordinal := range *s.spec.Replicas {
+		reason := volumeReason(s.claims[ordinal], &s.spec)
+		found[reason] = append(found[reason], claimName(s.redis.Name, ordinal))
+	}
+	if s.growthRefused != "" {
+		found[flotillav1.ReasonExpansionRefused] = []string{s.growthRefused}
+	}
+	for _, known := range volumeReasons {
+		if names := found[known.reason]; len(names) > 0 {
+			return condition(false, known.reason, fmt.Sprintf(known.sentence, list(names)))
+		}
+	}
+	return condition(true, flotillav1.ReasonBound, "Every volume is bound and of its size")
+}
+
+// claimsToGrow returns the claims that ask for less than the spec. Those of Pods that are not asked for are left alone,
+// and one that a person has made larger stays so: volumes never shrink.
+func claimsToGrow(s *state) []*corev1.PersistentVolumeClaim {
+	var grow []*corev1.PersistentVolumeClaim
+	for ordinal := range *s.spec.Replicas {
+		claim := s.claims[ordinal]
+		// The API server refuses it before the volume is there.
+		if claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound {
+			continue
+		}
+		if smaller(claim.Spec.Resources.Requests, &s.spec) {
+			grow = append(grow, claim)
+		}
+	}
+	return grow
+}
+
+// volumeRisk says why a Pod must not be replaced: the next one would not have its data. A replica whose claim goes gets
+// a new one and copies the primary; of a lost volume nothing comes, and the primary's data is nowhere else for certain.
+func volumeRisk(s *flotillav1.RedisSpec, name string, ordinal int32, claim *corev1.PersistentVolumeClaim) *problem {
+	if !keepsData(s) {
+		return nil
+	}
+	reason := volumeReason(claim, s)
+	risky := []string{flotillav1.ReasonVolumeLost}
+	if ordinal == 0 {
+		risky = append(risky, flotillav1.ReasonVolumeDeleting)
+		if claim == nil {
+			return &problem{flotillav1.ReasonVolumeLost, fmt.Sprintf("Pod %s is not replaced because its PersistentVolumeClaim is gone", name)}
+		}
+	}
+	if !slices.Contains(risky, reason) {
+		return nil
+	}
+	return &problem{reason, fmt.Sprintf("Pod %s is not replaced because its PersistentVolumeClaim %s is lost or being deleted; see StorageReady", name, claim.Name)}
+}
