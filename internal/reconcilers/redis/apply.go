@@ -44,7 +44,7 @@ type outcome struct {
 func generateSecret(ctx context.Context, member cluster.Cluster, s *state) error {
 	// 26 letters and digits: over 128 bits.
 	secret := renderSecret(s.redis, rand.Text())
-	if err := member.GetClient().Create(ctx, secret, client.FieldOwner(fieldOwner)); err != nil {
+	if err := member.GetClient().Create(unlogged(ctx), secret, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("creating Secret %q: %w", secret.Name, err)
 	}
 	var err error

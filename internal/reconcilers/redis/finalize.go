@@ -94,7 +94,7 @@ func removeData(ctx context.Context, member cluster.Cluster, redis *flotillav1.R
 	var removed []string
 	for _, candidate := range candidates {
 		name := candidate.GetName()
-		err := member.GetAPIReader().Get(ctx, client.ObjectKey{Namespace: redis.Namespace, Name: name}, candidate)
+		err := member.GetAPIReader().Get(unlogged(ctx), client.ObjectKey{Namespace: redis.Namespace, Name: name}, candidate)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -105,7 +105,7 @@ func removeData(ctx context.Context, member cluster.Cluster, redis *flotillav1.R
 			continue
 		}
 		uid := candidate.GetUID()
-		if err := member.GetClient().Delete(ctx, candidate, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		if err := member.GetClient().Delete(unlogged(ctx), candidate, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 			return removed, fmt.Errorf("deleting %q: %w", name, err)
 		}
 		removed = append(removed, name)

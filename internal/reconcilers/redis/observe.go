@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -193,13 +194,18 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 	return nil
 }
 
+// unlogged is for requests about Secrets: client-go logs whole bodies at verbosity 8.
+func unlogged(ctx context.Context) context.Context {
+	return logr.NewContext(ctx, logr.Discard())
+}
+
 func (s *state) observePassword(ctx context.Context, reader client.Reader) error {
 	if s.spec.Auth.Mode != flotillav1.RedisAuthPassword {
 		return nil
 	}
 	ref := secretRef(s.redis, &s.spec)
 	secret := &corev1.Secret{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: s.redis.Namespace, Name: ref.Name}, secret)
+	err := reader.Get(unlogged(ctx), client.ObjectKey{Namespace: s.redis.Namespace, Name: ref.Name}, secret)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -55,7 +55,9 @@ type env struct {
 	*testing.T
 	*WithT
 
-	ctx       context.Context
+	ctx context.Context
+	// passes is the context of the passes, if it is to be another one.
+	passes    context.Context
 	namespace string
 	cluster   cluster.Cluster
 	clock     *clocktesting.FakePassiveClock
@@ -153,7 +155,11 @@ func (e *env) try(name string) (ctrl.Result, error) {
 	e.waitForCaches()
 	e.writes.take()
 	key := client.ObjectKey{Namespace: e.namespace, Name: name}
-	return e.redis.Reconcile(e.ctx, clusters.Request{ClusterName: memberName, Request: reconcile.Request{NamespacedName: key}})
+	ctx := e.ctx
+	if e.passes != nil {
+		ctx = e.passes
+	}
+	return e.redis.Reconcile(ctx, clusters.Request{ClusterName: memberName, Request: reconcile.Request{NamespacedName: key}})
 }
 
 // settle runs passes until one writes nothing.
@@ -300,6 +306,8 @@ func (e *env) running(name string, replicas int32) {
 type writes struct {
 	mu   sync.Mutex
 	seen []string
+	// refuseStatus is what the next write of a status gets; nil lets it through.
+	refuseStatus error
 }
 
 func (w *writes) add(verb string, what string) {
@@ -345,6 +353,10 @@ func (w *writes) newClient(config *rest.Config, options client.Options) (client.
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			w.add("patch "+sub, obj.GetName())
+			if err := w.refuseStatus; err != nil {
+				w.refuseStatus = nil
+				return err
+			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 	}), nil
@@ -353,12 +365,15 @@ func (w *writes) newClient(config *rest.Config, options client.Options) (client.
 type recorder struct {
 	mu   sync.Mutex
 	seen []string
+	// notes are all that was ever told.
+	notes []string
 }
 
 func (r *recorder) Record(_ multicluster.ClusterName, _ client.Object, event clusters.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, strings.TrimSpace(event.Reason+" "+relatedName(event)))
+	r.notes = append(r.notes, event.Note)
 }
 
 func relatedName(event clusters.Event) string {
