@@ -12,7 +12,7 @@ import (
 // RedisSpec is what a Redis should be.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.mode) || self.persistence.mode != 'None' || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir') || (has(self.persistence.acceptDataLoss) && self.persistence.acceptDataLoss)",message="persistence.mode None on a PersistentVolumeClaim loses the data at each restart: set persistence.acceptDataLoss: true, or storage.type: EmptyDir"
-// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory: set it, or give memory.maxMemory"
 type RedisSpec struct {
 	// placement says, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
@@ -43,7 +43,7 @@ type RedisSpec struct {
 	// +kubebuilder:default=6379
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=65535
-	// +kubebuilder:validation:XValidation:rule="!(self in [8081, 9121, 26379])",message="ports 8081, 9121 and 26379 are reserved"
+	// +kubebuilder:validation:XValidation:rule="!(self in [8081, 9121, 26379])",message="ports 8081, 9121 and 26379 are reserved: choose another, such as 6379"
 	Port int32 `json:"port,omitempty"`
 
 	// resources of the redis container.
@@ -67,7 +67,7 @@ type RedisSpec struct {
 	// config holds further redis.conf directives, at most 64. Directives that the operator owns are refused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z][a-z0-9-]{0,63}$'))",message="a directive is lower-case letters, digits and hyphens"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z][a-z0-9-]{0,63}$'))",message="a directive is lower-case letters, digits and hyphens: correct its name"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['activedefrag','active-defrag-cycle-max','active-defrag-cycle-min','active-defrag-ignore-bytes','active-defrag-threshold-lower','active-defrag-threshold-upper','activerehashing','auto-aof-rewrite-min-size','auto-aof-rewrite-percentage','busy-reply-threshold','client-output-buffer-limit','client-query-buffer-limit','databases','dynamic-hz','hash-max-listpack-entries','hash-max-listpack-value','hll-sparse-max-bytes','hz','io-threads','io-threads-do-reads','jemalloc-bg-thread','latency-monitor-threshold','latency-tracking','lazyfree-lazy-eviction','lazyfree-lazy-expire','lazyfree-lazy-server-del','lazyfree-lazy-user-del','lazyfree-lazy-user-flush','lfu-decay-time','lfu-log-factor','list-compress-depth','list-max-listpack-size','loglevel','maxclients','maxmemory-clients','maxmemory-eviction-tenacity','maxmemory-samples','no-appendfsync-on-rewrite','notify-keyspace-events','proto-max-bulk-len','rdbchecksum','rdbcompression','rdb-save-incremental-fsync','aof-rewrite-incremental-fsync','aof-use-rdb-preamble','repl-backlog-size','repl-backlog-ttl','repl-diskless-sync','repl-diskless-sync-delay','repl-disable-tcp-nodelay','repl-timeout','set-max-intset-entries','set-max-listpack-entries','set-max-listpack-value','slowlog-log-slower-than','slowlog-max-len','stream-node-max-bytes','stream-node-max-entries','stop-writes-on-bgsave-error','tcp-backlog','tcp-keepalive','timeout','tracking-table-max-keys','zset-max-listpack-entries','zset-max-listpack-value'])",message="only tunables may be set here; persistence, memory, auth, replication and network directives have fields of their own or belong to the operator (see docs/api.md)"
 	Config map[string]ConfigValue `json:"config,omitempty"`
 
@@ -138,9 +138,9 @@ type ConfigValue string
 // RedisStorage holds the data of each Pod.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || !has(oldSelf.type) || self.type == oldSelf.type",message="storage.type is immutable: create another Redis and move the data"
-// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable"
-// +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="storage.size can only grow"
-// +kubebuilder:validation:XValidation:rule="!has(self.size) || quantity(string(self.size)).isGreaterThan(quantity('0'))",message="storage.size must be more than zero"
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable: create another Redis and move the data"
+// +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="storage.size can only grow: volumes do not shrink; to use less, create another Redis and move the data"
+// +kubebuilder:validation:XValidation:rule="!has(self.size) || quantity(string(self.size)).isGreaterThan(quantity('0'))",message="storage.size must be more than zero: give a size such as 1Gi"
 type RedisStorage struct {
 	// type of the volume. Data on EmptyDir is lost with the Pod.
 	// +optional
@@ -210,7 +210,7 @@ type RedisMemory struct {
 
 // RedisAuth says how clients authenticate.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Password' || !has(self.secretRef)",message="secretRef needs mode Password"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Password' || !has(self.secretRef)",message="auth.secretRef needs auth.mode Password: set that, or remove secretRef"
 type RedisAuth struct {
 	// mode is Password (default) or Disabled. Changing it restarts all Pods together.
 	// +optional

@@ -57,7 +57,23 @@ func TestRedis_Validation(t *testing.T) {
 		"tunable with an empty value": {config("timeout", ""), "at least 1 chars"},
 		"secret without auth": {func(r *flotillav1.Redis) {
 			r.Spec.Auth = flotillav1.RedisAuth{Mode: "Disabled", SecretRef: &flotillav1.RedisSecretRef{Name: "a"}}
-		}, "secretRef needs mode Password"},
+		}, "auth.secretRef needs auth.mode Password"},
+		"port below":                {func(r *flotillav1.Redis) { r.Spec.Port = 1023 }, "greater than or equal to 1024"},
+		"port above":                {func(r *flotillav1.Redis) { r.Spec.Port = 65536 }, "less than or equal to 65535"},
+		"negative replicas":         {func(r *flotillav1.Redis) { n := int32(-1); r.Spec.Replicas = &n }, "greater than or equal to 0"},
+		"a mode of later":           {func(r *flotillav1.Redis) { r.Spec.Mode = "Sentinel" }, `supported values: "Replication"`},
+		"an image that is too long": {func(r *flotillav1.Redis) { r.Spec.Image = strings.Repeat("a", 513) }, "may not be more than 512"},
+		"fsync of no kind":          {func(r *flotillav1.Redis) { r.Spec.Persistence.AppendFsync = "sometimes" }, `"always", "everysec", "no"`},
+		"a policy of no kind":       {func(r *flotillav1.Redis) { r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPolicy: "any"} }, "noeviction"},
+		"percent of everything": {func(r *flotillav1.Redis) {
+			n := int32(96)
+			r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPercent: &n}
+		}, "less than or equal to 95"},
+		"a grace too short":              {func(r *flotillav1.Redis) { n := int64(29); r.Spec.TerminationGracePeriodSeconds = &n }, "greater than or equal to 30"},
+		"the secret without a name":      {func(r *flotillav1.Redis) { r.Spec.Auth.SecretRef = &flotillav1.RedisSecretRef{} }, "at least 1 chars"},
+		"directive of replication":       {config("replicaof", "a 1"), "only tunables"},
+		"directive of memory":            {config("maxmemory", "1"), "only tunables"},
+		"directive of persistence":       {config("appendonly", "no"), "only tunables"},
 		"negative size":                  {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("-1") }, "more than zero"},
 		"empty placement":                {placement(flotillav1.Placement{}), "say all: true"},
 		"empty selector":                 {placement(flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{}}), "say all: true"},
@@ -85,8 +101,12 @@ func TestRedis_Transitions(t *testing.T) {
 	}{
 		"storage grows":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("2Gi") }, ""},
 		"storage shrinks":    {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1000Mi") }, "can only grow"},
-		"storage type":       {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "immutable"},
-		"storage class":      {func(r *flotillav1.Redis) { r.Spec.Storage.StorageClassName = &class }, "immutable"},
+		"storage type":       {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "create another Redis"},
+		"storage class":      {func(r *flotillav1.Redis) { r.Spec.Storage.StorageClassName = &class }, "create another Redis"},
+		"storage stays":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1024Mi") }, ""},
+		"retention":          {func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = "Delete" }, ""},
+		"AOF to RDB":         {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "RDB" }, "create another Redis"},
+		"AOF to both":        {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "AOFAndRDB" }, ""},
 		"port":               {func(r *flotillav1.Redis) { r.Spec.Port = 7000 }, ""},
 		"replicas to nought": {func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32) }, ""},
 	} {
