@@ -71,6 +71,35 @@ func TestRenderConfig(t *testing.T) {
 	}
 }
 
+func TestRenderConfig_to_the_letter(t *testing.T) {
+	s := spec(redisOf(func(s *flotillav1.RedisSpec) {
+		s.Config = map[string]flotillav1.ConfigValue{"timeout": "5", "hz": "20", "repl-diskless-sync-delay": "3"}
+		s.Memory = &flotillav1.RedisMemory{MaxMemory: new(resource.MustParse("1Mi"))}
+	}))
+	// What the operator owns comes last, because the last one wins.
+	want := `repl-diskless-sync-delay 1
+hz 20
+repl-diskless-sync-delay 3
+timeout 5
+bind * -::*
+daemonize no
+supervised no
+logfile ""
+appendonly yes
+appendfsync everysec
+save ""
+maxmemory 1048576
+maxmemory-policy noeviction
+repl-diskless-load disabled
+replica-read-only yes
+replica-serve-stale-data yes
+shutdown-timeout 10
+`
+	if diff := cmp.Diff(want, renderConfig(&s)); diff != "" {
+		t.Errorf("redis.conf differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestConfigProblem(t *testing.T) {
 	for directive, value := range map[string]string{
 		"requirepass": "x", "dir": "/tmp", "Save": "1", "save": "1 1", "include": "/etc/passwd", "maxmemory": "1", "user": "x", "aclfile": "x", "enable-module-command": "yes",
@@ -178,6 +207,33 @@ func TestPodHash_changes_only_with_what_a_pod_starts_with(t *testing.T) {
 	// A known value, so that a new manager notices when it would restart every Pod there is.
 	if got, want := podHash(&base, "v1"), "c115440094566fcb-3fa1d90dbc178817"; got != want {
 		t.Errorf("the hash of an unchanged spec is %s, want %s", got, want)
+	}
+}
+
+func TestPodHash_of_a_new_manager_restarts_nothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mutate    func(*flotillav1.RedisSpec)
+		passwords []string
+		want      string
+	}{
+		"without a password": {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, []string{""}, "72861d94ea2d00e5-3fa1d90dbc178817"},
+		"two passwords":      {func(*flotillav1.RedisSpec) {}, []string{"v1", "v2"}, "c115440094566fcb.32e1f418c6c159f2-3fa1d90dbc178817"},
+		"much of everything": {func(s *flotillav1.RedisSpec) {
+			s.Image, s.Port, s.PodAntiAffinity, s.PriorityClassName, s.RuntimeClassName = "valkey/valkey:9.0", 7000, "Required", "high", "fast"
+			s.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("2")}
+			s.Persistence = flotillav1.RedisPersistence{Mode: "RDB", AppendFsync: "always"}
+			s.Config = map[string]flotillav1.ConfigValue{"hz": "20"}
+			s.NodeSelector = map[string]string{"disk": "ssd"}
+			s.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}}
+			s.TerminationGracePeriodSeconds = ptr.To[int64](90)
+		}, []string{"v1"}, "353f5f8ca593444c-b57da09b0348c837"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := spec(redisOf(tc.mutate))
+			if got := podHash(&s, tc.passwords...); got != tc.want {
+				t.Errorf("the hash of an unchanged spec is %s, want %s: every such Pod would be restarted", got, tc.want)
+			}
+		})
 	}
 }
 
