@@ -13,6 +13,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.mode) || self.persistence.mode != 'None' || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir') || (has(self.persistence.acceptDataLoss) && self.persistence.acceptDataLoss)",message="persistence.mode None on a PersistentVolumeClaim loses the data at each restart: set persistence.acceptDataLoss: true, or storage.type: EmptyDir"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory: set it, or give memory.maxMemory"
+// +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.minReplicasToWrite) || !has(self.replicas) || self.replicas == 0 || self.replication.minReplicasToWrite < self.replicas",message="replication.minReplicasToWrite must be less than replicas, or no write is ever taken: lower it, or ask for more replicas"
 type RedisSpec struct {
 	// placement says, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
@@ -59,6 +60,10 @@ type RedisSpec struct {
 	// +optional
 	// +kubebuilder:default={mode: "AOF", appendFsync: "everysec"}
 	Persistence RedisPersistence `json:"persistence,omitzero"`
+
+	// replication says when the primary refuses writes because too few replicas follow it.
+	// +optional
+	Replication RedisReplication `json:"replication,omitzero"`
 
 	// memory bounds the data set.
 	// +optional
@@ -185,6 +190,23 @@ type RedisPersistence struct {
 	// acceptDataLoss consents to mode None on a volume that would keep data.
 	// +optional
 	AcceptDataLoss bool `json:"acceptDataLoss,omitempty"`
+}
+
+// RedisReplication says when the primary refuses writes.
+type RedisReplication struct {
+	// minReplicasToWrite is how many replicas must follow the primary for it to take writes. Default 0: it takes them
+	// alone. Anything else loses less when the primary's volume is lost, and makes missing replicas an outage of writes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=8
+	MinReplicasToWrite int32 `json:"minReplicasToWrite,omitempty"`
+
+	// minReplicasMaxLagSeconds is how long ago a replica must have been heard of to count. Default 10.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	MinReplicasMaxLagSeconds int32 `json:"minReplicasMaxLagSeconds,omitempty"`
 }
 
 // RedisMemory bounds the data set.

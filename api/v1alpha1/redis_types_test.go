@@ -58,6 +58,11 @@ func TestRedis_Validation(t *testing.T) {
 		"secret without auth": {func(r *flotillav1.Redis) {
 			r.Spec.Auth = flotillav1.RedisAuth{Mode: "Disabled", SecretRef: &flotillav1.RedisSecretRef{Name: "a"}}
 		}, "auth.secretRef needs auth.mode Password"},
+		"writes that nobody confirms": {func(r *flotillav1.Redis) { r.Spec.Replication.MinReplicasToWrite = 1 }, "ask for more replicas"},
+		"writes that one confirms": {func(r *flotillav1.Redis) {
+			n := int32(2)
+			r.Spec.Replicas, r.Spec.Replication.MinReplicasToWrite = &n, 1
+		}, ""},
 		"port below":                {func(r *flotillav1.Redis) { r.Spec.Port = 1023 }, "greater than or equal to 1024"},
 		"port above":                {func(r *flotillav1.Redis) { r.Spec.Port = 65536 }, "less than or equal to 65535"},
 		"negative replicas":         {func(r *flotillav1.Redis) { n := int32(-1); r.Spec.Replicas = &n }, "greater than or equal to 0"},

@@ -91,6 +91,9 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 	} {
 		out.WriteString(line + "\n")
 	}
+	if s.Replication.MinReplicasToWrite > 0 {
+		fmt.Fprintf(&out, "min-replicas-to-write %d\nmin-replicas-max-lag %d\n", s.Replication.MinReplicasToWrite, s.Replication.MinReplicasMaxLagSeconds)
+	}
 	return out.String()
 }
 

@@ -41,6 +41,7 @@ type startup struct {
 	PriorityClassName             string                            `json:"priorityClassName,omitempty"`
 	RuntimeClassName              string                            `json:"runtimeClassName,omitempty"`
 	TerminationGracePeriodSeconds int64                             `json:"terminationGracePeriodSeconds"`
+	MinReplicas                   string                            `json:"minReplicas,omitempty"`
 }
 
 // podHash says what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the versions of the
@@ -65,7 +66,16 @@ func podHash(s *flotillav1.RedisSpec, passwordVersions ...string) string {
 		PriorityClassName:             s.PriorityClassName,
 		RuntimeClassName:              s.RuntimeClassName,
 		TerminationGracePeriodSeconds: *s.TerminationGracePeriodSeconds,
+		MinReplicas:                   minReplicas(s),
 	})
+}
+
+// minReplicas is empty when nothing is asked for, so that it is left out.
+func minReplicas(s *flotillav1.RedisSpec) string {
+	if s.Replication.MinReplicasToWrite == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d within %d", s.Replication.MinReplicasToWrite, s.Replication.MinReplicasMaxLagSeconds)
 }
 
 const wiringSeparator = "."

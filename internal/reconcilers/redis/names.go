@@ -113,6 +113,7 @@ func spec(redis *flotillav1.Redis) flotillav1.RedisSpec {
 		s.Memory = &flotillav1.RedisMemory{}
 	}
 	setDefault(&s.Memory.MaxMemoryPolicy, "noeviction")
+	setDefault(&s.Replication.MinReplicasMaxLagSeconds, 10)
 	return s
 }
 

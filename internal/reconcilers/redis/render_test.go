@@ -41,12 +41,13 @@ func TestRenderConfig(t *testing.T) {
 		mutate func(*flotillav1.RedisSpec)
 		want   []string
 	}{
-		"defaults":          {func(*flotillav1.RedisSpec) {}, []string{"appendonly yes", "appendfsync everysec", `save ""`, "maxmemory 0", "maxmemory-policy noeviction"}},
-		"75 % of the limit": {limit("400Mi"), []string{"maxmemory 314572800"}},
-		"a huge limit":      {limit("8E"), []string{"maxmemory 6000000000000000000"}},
-		"RDB":               {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "RDB" }, []string{"appendonly no", "save 3600 1 300 100 60 10000"}},
-		"both":              {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "AOFAndRDB" }, []string{"appendonly yes", "save 3600 1 300 100 60 10000"}},
-		"none":              {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "None" }, []string{"appendonly no", `save ""`}},
+		"defaults":                   {func(*flotillav1.RedisSpec) {}, []string{"appendonly yes", "appendfsync everysec", `save ""`, "maxmemory 0", "maxmemory-policy noeviction"}},
+		"75 % of the limit":          {limit("400Mi"), []string{"maxmemory 314572800"}},
+		"a huge limit":               {limit("8E"), []string{"maxmemory 6000000000000000000"}},
+		"RDB":                        {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "RDB" }, []string{"appendonly no", "save 3600 1 300 100 60 10000"}},
+		"both":                       {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "AOFAndRDB" }, []string{"appendonly yes", "save 3600 1 300 100 60 10000"}},
+		"writes with a replica only": {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, []string{"min-replicas-to-write 1", "min-replicas-max-lag 10"}},
+		"none":                       {func(s *flotillav1.RedisSpec) { s.Persistence.Mode = "None" }, []string{"appendonly no", `save ""`}},
 		"fsync and eviction": {func(s *flotillav1.RedisSpec) {
 			s.Persistence.AppendFsync = "always"
 			s.Memory = &flotillav1.RedisMemory{MaxMemory: new(resource.MustParse("1M")), MaxMemoryPolicy: "allkeys-lru"}
@@ -190,10 +191,12 @@ func TestPodHash_changes_only_with_what_a_pod_starts_with(t *testing.T) {
 		"written defaults": {func(s *flotillav1.RedisSpec) {
 			s.Port, s.Persistence.Mode, s.PodAntiAffinity = 6379, "AOF", "Preferred"
 		}, false, false},
-		"image":  {func(s *flotillav1.RedisSpec) { s.Image = "redis:8.4" }, false, true},
-		"config": {func(s *flotillav1.RedisSpec) { s.Config = map[string]flotillav1.ConfigValue{"hz": "20"} }, false, true},
-		"port":   {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
-		"auth":   {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
+		"image":         {func(s *flotillav1.RedisSpec) { s.Image = "redis:8.4" }, false, true},
+		"config":        {func(s *flotillav1.RedisSpec) { s.Config = map[string]flotillav1.ConfigValue{"hz": "20"} }, false, true},
+		"lag of nobody": {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasMaxLagSeconds = 5 }, false, false},
+		"min replicas":  {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, false, true},
+		"port":          {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
+		"auth":          {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := podHash(&base, "v1")
