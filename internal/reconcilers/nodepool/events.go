@@ -14,22 +14,12 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
-func nodeJoined(node *corev1.Node) clusters.Event {
-	return clusters.Event{
-		Type: corev1.EventTypeNormal, Reason: "NodeJoined", Action: "Join",
-		Note: fmt.Sprintf("Node %s joined the pool", node.Name), Related: node,
-	}
-}
-
-func nodeLeft(node *corev1.Node) clusters.Event {
-	return clusters.Event{
-		Type: corev1.EventTypeNormal, Reason: "NodeLeft", Action: "Leave",
-		Note: fmt.Sprintf("Node %s left the pool", node.Name), Related: node,
-	}
-}
-
 func runtimeClassEvent(reason, note string) *clusters.Event {
 	return &clusters.Event{Type: corev1.EventTypeNormal, Reason: reason, Action: "Apply", Note: note}
+}
+
+func cleanup(reason, note string) clusters.Event {
+	return clusters.Event{Type: corev1.EventTypeNormal, Reason: reason, Action: "Cleanup", Note: note}
 }
 
 func warning(reason, action, note string) clusters.Event {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,7 +46,13 @@ func (r *PoolReconciler) finalize(ctx context.Context, member cluster.Cluster, a
 	if carriers > 0 {
 		return reconcile.Result{RequeueAfter: lagInterval}, nil
 	}
-	return reconcile.Result{}, setFinalizer(ctx, member, pool, false)
+	if err := setFinalizer(ctx, member, pool, false); err != nil {
+		return reconcile.Result{}, err
+	}
+	if isCleaning(pool) {
+		r.Recorder.Record(at.cluster, pool, cleanup("CleanupCompleted", "No node carries keys of the pool any more"))
+	}
+	return reconcile.Result{}, nil
 }
 
 // clean gives the node controller leave to clean, once the deletion is found to be meant: when the CRD is deleted,
@@ -65,9 +72,29 @@ func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at p
 			return reconcile.Result{}, nil
 		}
 	}
+	now := r.Clock.Now()
 	after := pool.DeepCopy()
-	reportDeletion(after, found, r.Clock.Now())
-	return reconcile.Result{RequeueAfter: pendingInterval}, writeStatus(ctx, member, pool, after)
+	reportDeletion(after, found, now)
+	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
+		if err := writeStatus(ctx, member, pool, after); err != nil {
+			return reconcile.Result{}, err
+		}
+		r.Ledger.setWrote(at, now)
+	}
+	if isCleaning(after) && !isCleaning(pool) {
+		r.Recorder.Record(at.cluster, pool, cleanup("CleanupStarted", fmt.Sprintf("Making %s as before the pool", nodeCount(found.carriers))))
+	}
+	r.tellBlocked(at, pool, after)
+	return reconcile.Result{RequeueAfter: pendingInterval}, nil
+}
+
+// tellBlocked records that nodes cannot be cleaned, once.
+func (r *PoolReconciler) tellBlocked(at poolKey, before, after *flotillav1.NodePool) {
+	was := apimeta.FindStatusCondition(before.Status.Conditions, flotillav1.ConditionReady)
+	is := apimeta.FindStatusCondition(after.Status.Conditions, flotillav1.ConditionReady)
+	if is.Reason != flotillav1.ReasonCleaning && (was == nil || was.Reason != is.Reason) {
+		r.Recorder.Record(at.cluster, after, warning("CleanupBlocked", "Cleanup", is.Message))
+	}
 }
 
 // crdTerminating reads the CRD live. One that is gone is terminating as well; one that cannot be read is an error, and

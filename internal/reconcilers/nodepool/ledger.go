@@ -19,6 +19,8 @@ const (
 	// passInterval is the least time between two passes of a pool whose spec has not changed, so that a change of
 	// 1,000 nodes is not 1,000 status writes.
 	passInterval = time.Second
+	// progressInterval is the least time between two status writes that only tell how far a change of nodes has come.
+	progressInterval = 30 * time.Second
 )
 
 // Ledger is what the two controllers remember between passes. All of it may be lost: it only slows things down.
@@ -27,10 +29,16 @@ type Ledger struct {
 	mu sync.Mutex
 	// The fields below are guarded by mu, which is never held over I/O.
 	rewrites map[rewriteKey][]time.Time
-	failures map[nodeKey]string
+	failures map[nodeKey]failure
 	passes   map[poolKey]pass
+	// wrote is when the status of a pool was last written.
+	wrote map[poolKey]time.Time
 	// waiting are the pools with nodes that wait for their turn to get NoExecute taints.
 	waiting map[poolKey]bool
+	// members are the Nodes that have been seen, gone those that are no more, and untold what is to be told of pools.
+	members map[nodeKey]membership
+	gone    map[types.UID]time.Time
+	untold  map[poolKey]*news
 }
 
 type (
@@ -44,6 +52,8 @@ type (
 		uid types.UID
 		key key
 	}
+	// failure is why a node could not be patched, as a condition says it.
+	failure struct{ reason, message string }
 	// pass is what the last pass of a pool saw.
 	pass struct {
 		at         time.Time
@@ -83,25 +93,43 @@ func (l *Ledger) recent(at rewriteKey, now time.Time) []time.Time {
 	return times
 }
 
-// setFailure notes why the last patch of the node failed; empty when it did not.
-func (l *Ledger) setFailure(node nodeKey, message string) {
+// setFailure notes why the last patch of the node failed; the zero failure says that it did not.
+func (l *Ledger) setFailure(node nodeKey, why failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if message == "" {
+	if why == (failure{}) {
 		delete(l.failures, node)
 		return
 	}
 	if l.failures == nil {
-		l.failures = map[nodeKey]string{}
+		l.failures = map[nodeKey]failure{}
 	}
-	l.failures[node] = message
+	l.failures[node] = why
 }
 
 // failure returns why the last patch of the node failed.
-func (l *Ledger) failure(node nodeKey) string {
+func (l *Ledger) failure(node nodeKey) failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failures[node]
+}
+
+// setWrote notes that the status of a pool was written.
+func (l *Ledger) setWrote(pool poolKey, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrote == nil {
+		l.wrote = map[poolKey]time.Time{}
+	}
+	l.wrote[pool] = now
+}
+
+// wroteWithin reports whether the status of a pool was written less than so long ago.
+func (l *Ledger) wroteWithin(pool poolKey, span time.Duration, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, ok := l.wrote[pool]
+	return ok && now.Sub(last) < span
 }
 
 // begin notes a pass of a pool and returns how long it has to wait instead, if the last one was just now.
@@ -147,7 +175,9 @@ func (l *Ledger) forgetPool(pool poolKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.passes, pool)
+	delete(l.wrote, pool)
 	delete(l.waiting, pool)
+	delete(l.untold, pool)
 }
 
 // forgetNode drops what is known about a node that is gone.
@@ -162,8 +192,11 @@ func (l *Ledger) forgetNode(node nodeKey) {
 func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.failures, func(node nodeKey, _ string) bool { return node.cluster == name })
+	maps.DeleteFunc(l.failures, func(node nodeKey, _ failure) bool { return node.cluster == name })
+	maps.DeleteFunc(l.members, func(node nodeKey, _ membership) bool { return node.cluster == name })
 	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.cluster == name })
 	maps.DeleteFunc(l.passes, func(pool poolKey, _ pass) bool { return pool.cluster == name })
+	maps.DeleteFunc(l.wrote, func(pool poolKey, _ time.Time) bool { return pool.cluster == name })
+	maps.DeleteFunc(l.untold, func(pool poolKey, _ *news) bool { return pool.cluster == name })
 	maps.DeleteFunc(l.waiting, func(pool poolKey, _ bool) bool { return pool.cluster == name })
 }

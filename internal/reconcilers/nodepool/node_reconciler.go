@@ -45,11 +45,12 @@ var patchBackoff = wait.Backoff{Steps: 5, Duration: 20 * time.Millisecond, Facto
 
 // NodeReconciler makes nodes carry what the NodePools of their member say. Requests name a Node.
 type NodeReconciler struct {
-	Members  clusters.Directory
-	Recorder clusters.Recorder
-	Clock    clock.PassiveClock
-	// Ledger is shared with the PoolReconciler.
+	Members clusters.Directory
+	Clock   clock.PassiveClock
+	// Ledger is shared with the PoolReconciler, which tells the news.
 	Ledger *Ledger
+	// bell wakes it; nil when nobody waits.
+	bell *bell
 }
 
 // Reconcile implements reconcile.TypedReconciler.
@@ -64,9 +65,11 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	if err := member.GetClient().Get(ctx, req.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Ledger.forgetNode(at)
+			r.bell.ring(r.Ledger.ended(at, r.Clock.Now())...)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	r.bell.ring(r.Ledger.saw(at, node)...)
 	pools := &flotillav1.NodePoolList{}
 	if err := member.GetClient().List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools: %w", err)
@@ -79,10 +82,10 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 		r.Ledger.forgetNode(at)
 		return reconcile.Result{}, nil
 	case err != nil:
-		r.Ledger.setFailure(at, reasonOf(err))
+		r.Ledger.setFailure(at, failureOf(err))
 		return reconcile.Result{}, fmt.Errorf("patching node %q: %w", req.Name, err)
 	}
-	r.Ledger.setFailure(at, "")
+	r.Ledger.setFailure(at, failure{})
 	r.note(ctx, at, node, done)
 	return reconcile.Result{RequeueAfter: done.again()}, nil
 }
@@ -122,6 +125,9 @@ func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at n
 		}
 		patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 		err = member.GetClient().Patch(ctx, patched, client.RawPatch(types.MergePatchType, data), fieldOwner)
+		if err == nil {
+			r.bell.ring(r.Ledger.saw(at, patched)...)
+		}
 		if apierrors.IsConflict(err) {
 			if readErr := member.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(node), node); readErr != nil {
 				return readErr
@@ -149,7 +155,7 @@ func (r *NodeReconciler) turns(ctx context.Context, member cluster.Cluster, clus
 	}
 }
 
-// note remembers and tells what has been done to the node.
+// note remembers what has been done to the node, for the fights and for the pools' events.
 func (r *NodeReconciler) note(ctx context.Context, at nodeKey, node *corev1.Node, done plan) {
 	if done.empty() {
 		return
@@ -160,14 +166,26 @@ func (r *NodeReconciler) note(ctx context.Context, at nodeKey, node *corev1.Node
 		r.Ledger.rewrote(at, node.UID, k, now)
 	}
 	for _, v := range done.joined {
-		r.Recorder.Record(at.cluster, v.pool.DeepCopy(), nodeJoined(node))
+		r.tell(at, v, func(n *news) { n.joined[node.Name] = node.UID })
 	}
 	for _, v := range done.left {
 		// The nodes of a deleted pool have not left it.
 		if v.pool.DeletionTimestamp.IsZero() {
-			r.Recorder.Record(at.cluster, v.pool.DeepCopy(), nodeLeft(node))
+			r.tell(at, v, func(n *news) { n.left[node.Name] = node.UID })
 		}
 	}
+	for _, v := range done.healed() {
+		r.tell(at, v, func(n *news) {
+			n.healed[node.Name] = healing{node.UID, append(n.healed[node.Name].keys, done.outcomes[v.name].healed...)}
+		})
+	}
+}
+
+// tell leaves news for the next pass of a pool.
+func (r *NodeReconciler) tell(at nodeKey, v *view, change func(*news)) {
+	pool := poolKey{at.cluster, v.name}
+	r.Ledger.happened(pool, change)
+	r.bell.ring(pool)
 }
 
 // again returns when to look at the node again without an event.
@@ -207,12 +225,16 @@ func takesPart(snapshot clusters.Snapshot) bool {
 // maxReason is how much of an API server's answer is repeated in a condition.
 const maxReason = 256
 
-// reasonOf is an error for a condition.
-func reasonOf(err error) string {
+// failureOf is an error for a condition.
+func failureOf(err error) failure {
+	reason := flotillav1.ReasonApplyFailed
+	if apierrors.IsForbidden(err) {
+		reason = flotillav1.ReasonForbidden
+	}
 	var status apierrors.APIStatus
 	text := err.Error()
 	if errors.As(err, &status) && status.Status().Message != "" {
 		text = status.Status().Message
 	}
-	return clean(text, maxReason)
+	return failure{reason, clean(text, maxReason)}
 }

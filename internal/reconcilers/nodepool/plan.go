@@ -45,12 +45,19 @@ type plan struct {
 	rewrites []key
 	// evictionsHeld is set when a NoExecute taint has to wait for its turn.
 	evictionsHeld bool
-	outcomes      map[string]*outcome
+	// views are the pools that were planned for.
+	views    []*view
+	outcomes map[string]*outcome
 }
 
 // empty reports whether nothing is to be written.
 func (p plan) empty() bool {
 	return len(p.labels) == 0 && len(p.annotations) == 0 && !p.taintsChanged && !p.recordChanged
+}
+
+// healed returns the pools for which something is put back, in order of precedence.
+func (p plan) healed() []*view {
+	return slices.DeleteFunc(slices.Clone(p.views), func(v *view) bool { o := p.outcomes[v.name]; return o == nil || len(o.healed) == 0 })
 }
 
 // outcome is what a plan means for one pool.
@@ -60,6 +67,8 @@ type outcome struct {
 	// conflicts are keys with another value that is not ours to replace; fights those that are left alone for now;
 	// refused those that the spec should not have.
 	conflicts, fights, refused []string
+	// healed are keys that someone else changed and that are put back.
+	healed []string
 	// recordChanges is set when the entry of the pool changes; evictionHeld when a NoExecute taint waits for its turn.
 	recordChanges, evictionHeld, tooLarge bool
 }
@@ -109,7 +118,7 @@ func planNode(in input) plan {
 		holders: map[key][]holder{},
 		resting: map[key]*view{},
 		frozen:  map[key]bool{},
-		plan:    plan{outcomes: map[string]*outcome{}},
+		plan:    plan{views: in.views, outcomes: map[string]*outcome{}},
 	}
 	p.gather()
 	for _, k := range p.keys() {

@@ -89,7 +89,7 @@ func (r *PoolReconciler) observe(ctx context.Context, member cluster.Cluster, at
 	now := r.Clock.Now()
 	return survey(surveyInput{
 		pool: pool, views: viewsOf(pools.Items), nodes: nodes.Items, now: now,
-		failure: func(node string) string { return r.Ledger.failure(nodeKey{at.cluster, node}) },
+		failure: func(node string) failure { return r.Ledger.failure(nodeKey{at.cluster, node}) },
 		fought: func(node *corev1.Node, k key) bool {
 			return r.Ledger.fought(nodeKey{at.cluster, node.Name}, node.UID, k, now)
 		},
@@ -109,13 +109,17 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 		// A lost race is no news.
 		return reconcile.Result{}, class.err
 	}
+	now := r.Clock.Now()
 	after := pool.DeepCopy()
-	report(after, found, class, r.Clock.Now())
-	if err := writeStatus(ctx, member, pool, after); err != nil {
-		return reconcile.Result{}, err
+	report(after, found, class, now)
+	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
+		if err := writeStatus(ctx, member, pool, after); err != nil {
+			return reconcile.Result{}, err
+		}
+		r.Ledger.setWrote(at, now)
 	}
 	r.tell(at, pool, after)
-	for _, event := range class.events {
+	for _, event := range append(class.events, r.Ledger.takeNews(at).events()...) {
 		r.Recorder.Record(at.cluster, after, event)
 	}
 	result := reconcile.Result{}
@@ -190,6 +194,7 @@ func (r *PoolReconciler) tell(at poolKey, before, after *flotillav1.NodePool) {
 	}
 	became(flotillav1.ConditionNoConflicts, flotillav1.ReasonKeyConflict)
 	became(flotillav1.ConditionApplied, flotillav1.ReasonOwnershipFight, flotillav1.ReasonRecordTooLarge,
-		flotillav1.ReasonApplyFailed, flotillav1.ReasonRolloutHalted)
-	became(flotillav1.ConditionRuntimeClassReady, flotillav1.ReasonNameConflict, flotillav1.ReasonApplyFailed)
+		flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden, flotillav1.ReasonRolloutHalted)
+	became(flotillav1.ConditionNodesHealthy, flotillav1.ReasonNodesNotReady)
+	became(flotillav1.ConditionRuntimeClassReady, flotillav1.ReasonNameConflict, flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden)
 }

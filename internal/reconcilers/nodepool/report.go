@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -68,10 +69,14 @@ func reportDeletion(pool *flotillav1.NodePool, found census, now time.Time) {
 		progress = metav1.Condition{Status: metav1.ConditionFalse, Reason: heldReason(pool), Message: message + ", and waits until it may change nodes"}
 	}
 	if len(found.failing) > 0 {
-		progress.Message = clean(fmt.Sprintf("Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure), 2*maxReason)
+		progress.Message = clean(fmt.Sprintf("Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message), 2*maxReason)
 	}
 	set(flotillav1.ConditionProgressing, progress)
 	progress.Status = metav1.ConditionFalse
+	if len(found.failing) > 0 {
+		// Progressing keeps its reason, which is what lets the node controller clean.
+		progress.Reason = found.failure.reason
+	}
 	set(flotillav1.ConditionReady, progress)
 }
 
@@ -96,7 +101,7 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	case len(found.refused) > 0:
 		return not(flotillav1.ReasonApplyFailed, "Keys that no pool may set: %s", enumerate(sets.List(found.refusedKeys)))
 	case len(found.failing) > 0 && !isHeld(pool):
-		return not(flotillav1.ReasonApplyFailed, "Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure)
+		return not(found.failure.reason, "Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message)
 	case len(found.oversized) > 0:
 		return not(flotillav1.ReasonRecordTooLarge, "The record would pass 64 KiB on %s", enumerate(found.oversized))
 	case len(found.pending) > 0 && isHeld(pool):
@@ -192,8 +197,25 @@ func statusNumber(conditions []metav1.Condition) int32 {
 
 var numberOfReason = map[string]int32{
 	flotillav1.ReasonApplyFailed:    statusFailed,
+	flotillav1.ReasonForbidden:      statusFailed,
 	flotillav1.ReasonRecordTooLarge: statusFailed,
 	flotillav1.ReasonOwnershipFight: statusConflict,
 	flotillav1.ReasonKeyConflict:    statusConflict,
 	flotillav1.ReasonNameConflict:   statusConflict,
+}
+
+// onlyProgress reports whether a status differs from the one before in nothing but how many nodes are done. A change of
+// 1,000 nodes would otherwise be a write a second.
+func onlyProgress(before, after *flotillav1.NodePool) bool {
+	masked := func(pool *flotillav1.NodePool) *flotillav1.NodePoolStatus {
+		status := pool.Status.DeepCopy()
+		status.UpdatedNodes = 0
+		for i := range status.Conditions {
+			if reason := status.Conditions[i].Reason; reason == flotillav1.ReasonNodesPending || reason == flotillav1.ReasonCleaning {
+				status.Conditions[i].Message = ""
+			}
+		}
+		return status
+	}
+	return equality.Semantic.DeepEqual(masked(before), masked(after))
 }

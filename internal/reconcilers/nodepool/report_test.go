@@ -82,7 +82,7 @@ func TestRolloutOf(t *testing.T) {
 func surveyOf(pool *flotillav1.NodePool, nodes ...*corev1.Node) census {
 	in := surveyInput{
 		pool: pool, views: viewsOf([]flotillav1.NodePool{*pool}), now: testNow.Time,
-		failure: func(string) string { return "" }, fought: func(*corev1.Node, key) bool { return false },
+		failure: func(string) failure { return failure{} }, fought: func(*corev1.Node, key) bool { return false },
 	}
 	for _, node := range nodes {
 		in.nodes = append(in.nodes, *node)
@@ -182,10 +182,13 @@ func TestReport_conditions(t *testing.T) {
 		"all applied": {found: base(nil), class: ok, reason: flotillav1.ReasonAllNodesUpdated, status: 200, ready: metav1.ConditionTrue},
 		"empty":       {found: census{}, class: ok, reason: flotillav1.ReasonNoMatchingNodes, status: 200, ready: metav1.ConditionTrue},
 		"not ready nodes do not make the pool not ready": {found: base(func(c *census) { c.notReady = two }), class: ok, reason: flotillav1.ReasonAllNodesUpdated, status: 200, ready: metav1.ConditionTrue},
-		"on its way":                {found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonNodesPending, status: 206, ready: metav1.ConditionFalse},
-		"paused":                    {spec: flotillav1.NodePoolSpec{Paused: true}, found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonPaused, status: 206, ready: metav1.ConditionFalse},
-		"dry run":                   {spec: flotillav1.NodePoolSpec{DryRun: true}, found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonDryRun, status: 206, ready: metav1.ConditionFalse},
-		"failing":                   {found: base(func(c *census) { c.pending, c.failing = two, two }), class: ok, reason: flotillav1.ReasonApplyFailed, status: 500, ready: metav1.ConditionFalse},
+		"on its way": {found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonNodesPending, status: 206, ready: metav1.ConditionFalse},
+		"paused":     {spec: flotillav1.NodePoolSpec{Paused: true}, found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonPaused, status: 206, ready: metav1.ConditionFalse},
+		"dry run":    {spec: flotillav1.NodePoolSpec{DryRun: true}, found: base(func(c *census) { c.pending = two }), class: ok, reason: flotillav1.ReasonDryRun, status: 206, ready: metav1.ConditionFalse},
+		"failing": {found: base(func(c *census) {
+			c.pending, c.failing, c.failure = two, two, failure{flotillav1.ReasonApplyFailed, "no"}
+		}), class: ok, reason: flotillav1.ReasonApplyFailed, status: 500, ready: metav1.ConditionFalse},
+		"no rights":                 {found: base(func(c *census) { c.pending, c.failing, c.failure = two, two, failure{flotillav1.ReasonForbidden, "no"} }), class: ok, reason: flotillav1.ReasonForbidden, status: 500, ready: metav1.ConditionFalse},
 		"record too large":          {found: base(func(c *census) { c.pending, c.oversized = two, two }), class: ok, reason: flotillav1.ReasonRecordTooLarge, status: 500, ready: metav1.ConditionFalse},
 		"fight":                     {found: base(func(c *census) { c.pending, c.fighting = two, two }), class: ok, reason: flotillav1.ReasonOwnershipFight, status: 409, ready: metav1.ConditionFalse},
 		"conflict":                  {found: base(func(c *census) { c.conflicting = two }), class: ok, reason: flotillav1.ReasonKeyConflict, status: 409, ready: metav1.ConditionFalse},
@@ -262,7 +265,7 @@ func TestLedger(t *testing.T) {
 	if wait := l.begin(pool, changed); wait != 0 {
 		t.Errorf("a changed spec waits %s", wait)
 	}
-	l.setFailure(at, "no")
+	l.setFailure(at, failure{flotillav1.ReasonApplyFailed, "no"})
 	l.rewrote(at, "u", labelKey, now)
 	l.forgetCluster(memberName)
 	if len(l.failures)+len(l.rewrites)+len(l.passes) != 0 {

@@ -70,6 +70,7 @@ func (p *planner) settle(k key, winner candidate, current item, held bool) bool 
 	switch {
 	case drifted:
 		verb = "put back "
+		o.healed = append(o.healed, k.words())
 		p.plan.rewrites = append(p.plan.rewrites, k)
 	case !present:
 		verb = "add "

@@ -180,9 +180,10 @@ func classReady(name string) classOutcome {
 }
 
 func classFailed(doing, name string, err error) classOutcome {
+	why := failureOf(err)
 	return classOutcome{
-		status: metav1.ConditionFalse, reason: flotillav1.ReasonApplyFailed,
-		message: fmt.Sprintf("%s RuntimeClass %s failed: %s", doing, name, reasonOf(err)),
+		status: metav1.ConditionFalse, reason: why.reason,
+		message: fmt.Sprintf("%s RuntimeClass %s failed: %s", doing, name, why.message),
 		err:     fmt.Errorf("ensuring RuntimeClass %q: %w", name, err),
 	}
 }

@@ -29,8 +29,8 @@ import (
 // nodepools (flotilla.dev) get, list, watch, patch · nodepools/status get, patch · nodepools/finalizers update (for
 // blockOwnerDeletion) · customresourcedefinitions (apiextensions.k8s.io) get, by the name nodepools.flotilla.dev.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.Recorder, clk clock.PassiveClock, workers int) error {
-	ledger := &Ledger{}
-	nodes, err := clusters.NewController("node", mgr, members, workers, &NodeReconciler{Members: members, Recorder: recorder, Clock: clk, Ledger: ledger})
+	ledger, bell := &Ledger{}, &bell{}
+	nodes, err := clusters.NewController("node", mgr, members, workers, &NodeReconciler{Members: members, Clock: clk, Ledger: ledger, bell: bell})
 	if err != nil {
 		return err
 	}
@@ -38,15 +38,16 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.
 	if err != nil {
 		return err
 	}
-	w := &watches{clock: clk, ledger: ledger}
+	w := &watches{clock: clk, ledger: ledger, bell: bell}
 	for _, err := range []error{
 		nodes.MultiClusterWatch(clusters.Watch(&flotillav1.NodePool{}, w.poolToNodes, poolChangesNodes)),
 		nodes.MultiClusterWatch(clusters.Watch(&corev1.Node{}, w.nodeToNodes, w.nodeChangesPlan)),
-		nodes.Watch(clusters.OnChange(members, w.opened(members, allNodes))),
+		nodes.Watch(clusters.OnChange(members, w.opened(members, w.allNodes))),
 		pools.MultiClusterWatch(clusters.Watch(&flotillav1.NodePool{}, clusters.ToSelf[*flotillav1.NodePool], poolChanges)),
 		pools.MultiClusterWatch(clusters.Watch(&corev1.Node{}, w.nodeToPools, w.nodeChangesStatus)),
 		pools.MultiClusterWatch(clusters.Watch(&nodev1.RuntimeClass{}, runtimeClassToPool, nil)),
 		pools.Watch(clusters.OnChange(members, w.opened(members, allPools))),
+		pools.Watch(bell),
 	} {
 		if err != nil {
 			return fmt.Errorf("watching for node pools: %w", err)
@@ -85,6 +86,7 @@ func (w *watches) poolToNodes(ctx context.Context, clusterName multicluster.Clus
 // nodeToNodes returns the node and, while nodes of its pools wait for their turn to get NoExecute taints, those whose
 // turn it is now that this one has changed.
 func (w *watches) nodeToNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, node *corev1.Node) []clusters.Request {
+	w.bell.ring(w.ledger.saw(nodeKey{clusterName, node.Name}, node)...)
 	names := sets.New(node.Name)
 	var nodes []corev1.Node
 	pools := cachedPools(ctx, member)
@@ -123,8 +125,9 @@ func runtimeClassToPool(_ context.Context, clusterName multicluster.ClusterName,
 	return nil
 }
 
-func allNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster) []clusters.Request {
-	names := sets.New[string]()
+// allNodes includes those that went while nobody could look.
+func (w *watches) allNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster) []clusters.Request {
+	names := sets.New(w.ledger.knownNodes(clusterName)...)
 	for _, node := range cachedNodes(ctx, member) {
 		names.Insert(node.Name)
 	}

@@ -81,7 +81,7 @@ func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 			t.Fatal(err)
 		}
 	}
-	h.nodes = &NodeReconciler{Members: h, Recorder: h, Clock: h.clock, Ledger: h.ledger}
+	h.nodes = &NodeReconciler{Members: h, Clock: h.clock, Ledger: h.ledger}
 	h.pools = &PoolReconciler{Members: h, Recorder: h, Clock: h.clock, Ledger: h.ledger}
 	return h
 }

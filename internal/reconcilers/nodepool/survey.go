@@ -41,7 +41,7 @@ type census struct {
 	pending, failing, fighting, oversized, waiting, refused []string
 	conflicting, notReady                                   []string
 	// failure is why the first of failing failed.
-	failure string
+	failure failure
 	// conflictKeys, fightKeys and refusedKeys are the keys concerned; recordedKeys are those in any record.
 	conflictKeys, fightKeys, refusedKeys, recordedKeys sets.Set[string]
 	// changes are what a dry run would do, on changing nodes.
@@ -56,7 +56,7 @@ type surveyInput struct {
 	views []*view
 	nodes []corev1.Node
 	// failure and fought ask the ledger.
-	failure func(node string) string
+	failure func(node string) failure
 	fought  func(node *corev1.Node, k key) bool
 	now     time.Time
 }
@@ -127,7 +127,7 @@ func (c *census) addRecord(node *corev1.Node, poolName string) bool {
 }
 
 // add takes the outcome of one node into account.
-func (c *census) add(node string, matches bool, o *outcome, failure func(string) string) {
+func (c *census) add(node string, matches bool, o *outcome, why func(string) failure) {
 	if matches && len(o.conflicts) > 0 {
 		c.conflicting = append(c.conflicting, node)
 		c.conflictKeys.Insert(o.conflicts...)
@@ -136,9 +136,9 @@ func (c *census) add(node string, matches bool, o *outcome, failure func(string)
 		return
 	}
 	c.pending = append(c.pending, node)
-	if message := failure(node); message != "" {
+	if why := why(node); why != (failure{}) {
 		c.failing = append(c.failing, node)
-		c.failure = cmp.Or(c.failure, message)
+		c.failure = cmp.Or(c.failure, why)
 	}
 	if len(o.fights) > 0 {
 		c.fighting = append(c.fighting, node)

@@ -25,6 +25,7 @@ import (
 type watches struct {
 	clock  clock.PassiveClock
 	ledger *Ledger
+	bell   *bell
 
 	mu sync.RWMutex
 	// annotations are the keys that any pool of any member sets; under mu. Some agents write annotations of their own
