@@ -83,6 +83,8 @@ type (
 	candidate struct {
 		view  *view
 		value string
+		// once is set when the value is wanted only because the node joins.
+		once bool
 	}
 	holder struct {
 		view *view
@@ -99,8 +101,8 @@ type planner struct {
 	order   []key
 	wanted  map[key][]candidate
 	holders map[key][]holder
-	// resting are the taints that an active pool has put on when the node joined, and leaves as they are since.
-	resting map[key]*view
+	// resting are the pools that wanted a taint when the node joined, and leave it as it is since.
+	resting map[key][]*view
 	// frozen are keys that a pool holds which may not be written for.
 	frozen map[key]bool
 	plan   plan
@@ -116,7 +118,7 @@ func planNode(in input) plan {
 		after:   record{},
 		wanted:  map[key][]candidate{},
 		holders: map[key][]holder{},
-		resting: map[key]*view{},
+		resting: map[key][]*view{},
 		frozen:  map[key]bool{},
 		plan:    plan{views: in.views, outcomes: map[string]*outcome{}},
 	}
@@ -173,14 +175,12 @@ func (p *planner) want(v *view, joinedBefore bool) {
 	for _, w := range v.wishes {
 		switch {
 		case w.once && joinedBefore:
-			if _, ok := p.resting[w.key]; !ok {
-				p.resting[w.key] = v
-			}
+			p.resting[w.key] = append(p.resting[w.key], v)
 		default:
 			if _, ok := p.wanted[w.key]; !ok {
 				p.order = append(p.order, w.key)
 			}
-			p.wanted[w.key] = append(p.wanted[w.key], candidate{v, w.value})
+			p.wanted[w.key] = append(p.wanted[w.key], candidate{v, w.value, w.once})
 		}
 	}
 }

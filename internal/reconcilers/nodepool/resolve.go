@@ -22,13 +22,44 @@ func (p *planner) resolve(k key) {
 		p.release(k, current, from)
 		return
 	}
+	candidates = p.withoutBlocked(k, candidates, from)
 	winner := candidates[0]
+	if slices.Contains(p.resting[k], from) && present && value == current.written && p.precedes(from, winner.view) {
+		// Put on when the node joined, by a pool that comes first: it is the other pool's only once somebody has taken it off.
+		p.put(from, k, current)
+		p.yield(k, candidates)
+		return
+	}
 	if from != nil && from != winner.view && !from.authorised(k) {
 		from = nil
 	}
 	if p.settle(k, winner, current, from != nil) {
 		p.yield(k, candidates[1:])
 	}
+}
+
+// withoutBlocked drops leading candidates that want the key only now that the node joins, and cannot have it: once the
+// node has joined they do not stand in the way of the next, so they must not now.
+func (p *planner) withoutBlocked(k key, candidates []candidate, from *view) []candidate {
+	value, present := p.live.get(k)
+	if !present || from != nil && from.authorised(k) {
+		return candidates
+	}
+	for len(candidates) > 1 {
+		first := candidates[0]
+		if !first.once || value == first.value || first.view.overrides() && mayHold(k, value) {
+			break
+		}
+		o := p.outcome(first.view)
+		o.conflicts = append(o.conflicts, k.String())
+		candidates = candidates[1:]
+	}
+	return candidates
+}
+
+// precedes reports whether one pool comes before another. The views are in order of precedence.
+func (p *planner) precedes(a, b *view) bool {
+	return slices.Index(p.views, a) < slices.Index(p.views, b)
 }
 
 // settle gives the key the value that the winning pool wants. It returns false when that has to wait.
@@ -97,8 +128,8 @@ func (p *planner) release(k key, current item, from *view) {
 	if from == nil {
 		return
 	}
-	if resting, ok := p.resting[k]; ok {
-		p.put(resting, k, current)
+	if slices.Contains(p.resting[k], from) {
+		p.put(from, k, current)
 		return
 	}
 	if !from.authorised(k) {
