@@ -126,10 +126,10 @@ func trimNode(object any) (any, error) {
 	trimmed.TypeMeta = node.TypeMeta
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
-			condition.LastHeartbeatTime = metav1.Time{}
-			trimmed.Status.Conditions = []corev1.NodeCondition{condition}
+			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
 		}
 	}
+	internNode(trimmed)
 	return trimmed, nil
 }
 
