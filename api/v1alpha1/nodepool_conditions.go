@@ -14,6 +14,9 @@ const (
 	ConditionNoConflicts = "NoConflicts"
 	// ConditionRuntimeClassReady is True when the RuntimeClass is as it should be, or none is asked for.
 	ConditionRuntimeClassReady = "RuntimeClassReady"
+	// ConditionRequestsKnown is True when status.requested is what the Pods ask for now, and absent without
+	// spec.reporting.requested. While it is False the numbers are the last known ones.
+	ConditionRequestsKnown = "RequestsKnown"
 )
 
 // Reasons of a NodePool in a member.
@@ -42,6 +45,10 @@ const (
 	ReasonRuntimeClassApplied = "RuntimeClassApplied"
 	// ReasonDryRun says that nothing is written because dryRun is set.
 	ReasonDryRun = "DryRun"
+	// ReasonMeasured says that what the Pods ask for has been added up.
+	ReasonMeasured = "Measured"
+	// ReasonMeasuringFailed says that the Pods cannot be read; the message says why.
+	ReasonMeasuringFailed = "MeasuringFailed"
 	// ReasonCleaning says that nodes are being made as they were.
 	ReasonCleaning = "Cleaning"
 )

@@ -4,16 +4,19 @@
 package v1alpha1
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// NodePoolSpec is what the nodes of a pool carry.
+// NodePoolSpec is what the nodes of a pool carry. Rules on several fields hold when one of these fields changes, so that an
+// object that is older than a rule can still be updated.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.labels) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || self.nodeSelector.matchLabels.all(k, !(k in self.labels))) && (!has(self.nodeSelector.matchExpressions) || self.nodeSelector.matchExpressions.all(e, !(e.key in self.labels))))",message="labels must not set keys that nodeSelector selects on: nodes would join or leave by the pool's own labels"
-// +kubebuilder:validation:XValidation:rule="!has(self.handler) || !has(self.nodeSelector) || !has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0",message="handler needs a nodeSelector with matchLabels only: a RuntimeClass cannot express matchExpressions"
-// +kubebuilder:validation:XValidation:rule="!has(self.taints) || (has(self.allowControlPlane) && self.allowControlPlane) || self.taints.all(t, !(t.key in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane taints need allowControlPlane: true"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.labels) == has(oldSelf.value().labels) && (!has(self.labels) || self.labels == oldSelf.value().labels) && has(self.nodeSelector) == has(oldSelf.value().nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.value().nodeSelector) || !has(self.labels) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || self.nodeSelector.matchLabels.all(k, !(k in self.labels))) && (!has(self.nodeSelector.matchExpressions) || self.nodeSelector.matchExpressions.all(e, !(e.key in self.labels))))",message="labels must not set keys that nodeSelector selects on: nodes would join or leave by the pool's own labels",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.handler) == has(oldSelf.value().handler) && (!has(self.handler) || self.handler == oldSelf.value().handler) && has(self.nodeSelector) == has(oldSelf.value().nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.value().nodeSelector) || !has(self.handler) || !has(self.nodeSelector) || !has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0",message="handler needs a nodeSelector with matchLabels only: a RuntimeClass cannot express matchExpressions",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.taints) == has(oldSelf.value().taints) && (!has(self.taints) || self.taints == oldSelf.value().taints) && has(self.allowControlPlane) == has(oldSelf.value().allowControlPlane) && (!has(self.allowControlPlane) || self.allowControlPlane == oldSelf.value().allowControlPlane) || !has(self.taints) || (has(self.allowControlPlane) && self.allowControlPlane) || self.taints.all(t, !(t.key in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane taints need allowControlPlane: true",optionalOldSelf=true
 type NodePoolSpec struct {
 	// placement says, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
@@ -38,7 +41,7 @@ type NodePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|flotilla[.]dev)/'))",message="annotations under this prefix belong to the system or to another controller"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/'))",message="annotations under this prefix belong to the system or to another controller"
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 
 	// taints that every node of the pool carries.
@@ -54,7 +57,7 @@ type NodePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="handler is a DNS label, as in runc or gvisor"
 	Handler string `json:"handler,omitempty"`
 
 	// weight gives precedence where pools share a node and set the same key: the higher wins, then the name. Default 0.
@@ -84,6 +87,10 @@ type NodePoolSpec struct {
 	// +optional
 	Rollout *NodePoolRollout `json:"rollout,omitempty"`
 
+	// reporting says what status tells besides what the nodes themselves do.
+	// +optional
+	Reporting *NodePoolReporting `json:"reporting,omitempty"`
+
 	// paused stops every change to nodes and to the RuntimeClass. Status goes on.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
@@ -96,7 +103,7 @@ type NodePoolSpec struct {
 // LabelValue is the value of a label: at most 63 letters, digits, '-', '_' and '.'.
 //
 // +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="a label value consists of letters, digits, dashes, underscores and dots, and starts and ends with a letter or digit"
 type LabelValue string
 
 // AnnotationValue is the value of an annotation: at most 1024 characters.
@@ -109,6 +116,7 @@ type NodeSelector struct {
 	// matchLabels must all be on the node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key of nodeSelector is a label key, as in team or example.com/team"
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
 	// matchExpressions must all hold.
@@ -126,6 +134,7 @@ type NodeSelectorRequirement struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="a key of nodeSelector is a label key, as in team or example.com/team"
 	Key string `json:"key"`
 	// operator of the requirement.
 	// +required
@@ -136,6 +145,7 @@ type NodeSelectorRequirement struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.all(v, v.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="a label value consists of letters, digits, dashes, underscores and dots, and starts and ends with a letter or digit"
 	Values []string `json:"values,omitempty"`
 }
 
@@ -145,13 +155,13 @@ type NodePoolTaint struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|flotilla[.]dev)/')",message="this taint prefix belongs to the system or to another controller"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="a key needs a prefix and a name, as in example.com/team"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/')",message="this taint prefix belongs to the system or to another controller"
 	Key string `json:"key"`
 	// value of the taint.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="the value of a taint consists of letters, digits, dashes, underscores and dots, and starts and ends with a letter or digit"
 	Value string `json:"value,omitempty"`
 	// effect of the taint.
 	// +required
@@ -170,12 +180,21 @@ type NodePoolRollout struct {
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="maxUnavailable is a number of nodes or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// minReadySeconds is how long a node must be Ready after a NoExecute taint before the next gets one. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+}
+
+// NodePoolReporting says what status tells besides what the nodes themselves do.
+type NodePoolReporting struct {
+	// requested fills status.requested and status.utilization. It costs each member one paged read of its running Pods a
+	// minute, however many pools ask.
+	// +optional
+	Requested bool `json:"requested,omitempty"`
 }
 
 // Values of the enums above.
@@ -260,6 +279,12 @@ type NodePoolCounts struct {
 	// schedulable sums allocatable over nodes that are Ready and not cordoned.
 	// +optional
 	Schedulable corev1.ResourceList `json:"schedulable,omitempty"`
+	// requested sums what the Pods on the nodes ask for, to one percent of allocatable. Only with reporting.requested.
+	// +optional
+	Requested corev1.ResourceList `json:"requested,omitempty"`
+	// utilization is requested in percent of allocatable, rounded down.
+	// +optional
+	Utilization map[corev1.ResourceName]int32 `json:"utilization,omitempty"`
 	// architectures counts nodes by CPU architecture.
 	// +optional
 	// +listType=map
@@ -338,13 +363,15 @@ type NodePoolClusterStatus struct {
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.allocatable.memory`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Conflicts",type=integer,JSONPath=`.status.conflictingNodes`,priority=1
+// +kubebuilder:printcolumn:name="CPU%",type=integer,JSONPath=`.status.utilization.cpu`,priority=1
+// +kubebuilder:printcolumn:name="Memory%",type=integer,JSONPath=`.status.utilization.memory`,priority=1
 // +kubebuilder:printcolumn:name="Weight",type=integer,JSONPath=`.spec.weight`,priority=1
 // +kubebuilder:printcolumn:name="Handler",type=string,JSONPath=`.spec.handler`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a NodePool is a DNS label of at most 53 characters: its role label and RuntimeClass are named after it"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.labels) || !self.spec.labels.exists(k, k.startsWith('node-role.kubernetes.io/')) || (self.spec.labels.exists_one(k, k.startsWith('node-role.kubernetes.io/')) && ('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="a pool may set only its own node-role.kubernetes.io label"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.labels) || has(self.spec.nodeSelector) || !(('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="without nodeSelector the role label is what makes a node a member: a pool cannot set it"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a NodePool is a DNS label of at most 53 characters: its role label and RuntimeClass are named after it",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.spec.labels) == has(oldSelf.value().spec.labels) && (!has(self.spec.labels) || self.spec.labels == oldSelf.value().spec.labels) || !has(self.spec.labels) || !self.spec.labels.exists(k, k.startsWith('node-role.kubernetes.io/')) || (self.spec.labels.exists_one(k, k.startsWith('node-role.kubernetes.io/')) && ('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="a pool may set only its own node-role.kubernetes.io label",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.spec.labels) == has(oldSelf.value().spec.labels) && (!has(self.spec.labels) || self.spec.labels == oldSelf.value().spec.labels) && has(self.spec.nodeSelector) == has(oldSelf.value().spec.nodeSelector) && (!has(self.spec.nodeSelector) || self.spec.nodeSelector == oldSelf.value().spec.nodeSelector) || !has(self.spec.labels) || has(self.spec.nodeSelector) || !(('node-role.kubernetes.io/' + self.metadata.name) in self.spec.labels)",message="without nodeSelector the role label is what makes a node a member: a pool cannot set it",optionalOldSelf=true
 type NodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -375,3 +402,19 @@ func (p *NodePool) GetFleetStatus() *FleetStatus { return &p.Status.FleetStatus 
 
 // GetConditions returns the conditions to read and change.
 func (p *NodePool) GetConditions() *[]metav1.Condition { return &p.Status.Conditions }
+
+// Utilize computes utilization from requested and allocatable.
+func (c *NodePoolCounts) Utilize() {
+	c.Utilization = nil
+	for name, requested := range c.Requested {
+		allocatable := c.Allocatable[name]
+		if allocatable.Sign() <= 0 {
+			continue
+		}
+		if c.Utilization == nil {
+			c.Utilization = map[corev1.ResourceName]int32{}
+		}
+		percent := 100 * requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
+		c.Utilization[name] = int32(max(0, min(percent, math.MaxInt32)))
+	}
+}

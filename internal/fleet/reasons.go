@@ -14,7 +14,7 @@ var memberReasons = sets.New(
 	flotillav1.ReasonAllNodesReady, flotillav1.ReasonAllNodesUpdated, flotillav1.ReasonAllReplicasReady,
 	flotillav1.ReasonAuthLost, flotillav1.ReasonBound, flotillav1.ReasonChildRejected, flotillav1.ReasonCleaning, flotillav1.ReasonConfigRejected,
 	flotillav1.ReasonDeleting, flotillav1.ReasonDryRun, flotillav1.ReasonEphemeral, flotillav1.ReasonForbidden,
-	flotillav1.ReasonKeyConflict, flotillav1.ReasonMaxMemoryUnset, flotillav1.ReasonNameConflict,
+	flotillav1.ReasonKeyConflict, flotillav1.ReasonMaxMemoryUnset, flotillav1.ReasonMeasured, flotillav1.ReasonMeasuringFailed, flotillav1.ReasonNameConflict,
 	flotillav1.ReasonNoConflict, flotillav1.ReasonNoHandler, flotillav1.ReasonNoMatchingNodes,
 	flotillav1.ReasonNodesNotReady, flotillav1.ReasonNodesPending, flotillav1.ReasonNone,
 	flotillav1.ReasonOwnershipFight, flotillav1.ReasonPaused, flotillav1.ReasonPending,

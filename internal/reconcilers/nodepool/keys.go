@@ -81,8 +81,8 @@ var (
 	systemPrefix      = regexp.MustCompile(`^([-a-z0-9.]+[.])?(kubernetes|k8s)[.]io/`)
 	restrictionPrefix = regexp.MustCompile(`^([-a-z0-9.]+[.])?node-restriction[.]kubernetes[.]io/`)
 	labelPrefixes     = regexp.MustCompile(`^([-a-z0-9.]+[.])?(karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/`)
-	annotationPrefix  = regexp.MustCompile(`^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|flotilla[.]dev)/`)
-	taintPrefixes     = regexp.MustCompile(`^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|flotilla[.]dev)/`)
+	annotationPrefix  = regexp.MustCompile(`^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/`)
+	taintPrefixes     = regexp.MustCompile(`^([-a-z0-9.]+[.])?(node[.]kubernetes[.]io|node[.]cloudprovider[.]kubernetes[.]io|readiness[.]k8s[.]io|karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/`)
 	labelValue        = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`)
 )
 

@@ -39,6 +39,9 @@ type Ledger struct {
 	members map[nodeKey]membership
 	gone    map[types.UID]time.Time
 	untold  map[poolKey]*news
+	// usages are what the Pods of a member ask for, and reading the members where somebody finds it out.
+	usages  map[multicluster.ClusterName]usage
+	reading map[multicluster.ClusterName]bool
 }
 
 type (
@@ -170,6 +173,32 @@ func (l *Ledger) isWaiting(pool poolKey) bool {
 	return l.waiting[pool]
 }
 
+// claimUsage returns what is known of a member's Pods, and whether the caller is to read them anew and set it.
+func (l *Ledger) claimUsage(clusterName multicluster.ClusterName, now time.Time) (usage, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.usages[clusterName]
+	if l.reading[clusterName] || !known.at.IsZero() && now.Sub(known.at) < usageInterval {
+		return known, false
+	}
+	if l.reading == nil {
+		l.reading = map[multicluster.ClusterName]bool{}
+	}
+	l.reading[clusterName] = true
+	return known, true
+}
+
+// setUsage ends the reading.
+func (l *Ledger) setUsage(clusterName multicluster.ClusterName, read usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.reading, clusterName)
+	if l.usages == nil {
+		l.usages = map[multicluster.ClusterName]usage{}
+	}
+	l.usages[clusterName] = read
+}
+
 // forgetPool drops what is known about a pool that is gone.
 func (l *Ledger) forgetPool(pool poolKey) {
 	l.mu.Lock()
@@ -192,6 +221,7 @@ func (l *Ledger) forgetNode(node nodeKey) {
 func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.usages, name)
 	maps.DeleteFunc(l.failures, func(node nodeKey, _ failure) bool { return node.cluster == name })
 	maps.DeleteFunc(l.members, func(node nodeKey, _ membership) bool { return node.cluster == name })
 	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.cluster == name })

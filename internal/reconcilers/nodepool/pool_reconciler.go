@@ -86,9 +86,13 @@ func (r *PoolReconciler) observe(ctx context.Context, member cluster.Cluster, at
 	if err := member.GetClient().List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return census{}, fmt.Errorf("listing nodes: %w", err)
 	}
+	var asked usage
+	if wantsUsage(pool) && pool.DeletionTimestamp.IsZero() {
+		asked = r.usage(ctx, member, at.cluster)
+	}
 	now := r.Clock.Now()
 	return survey(surveyInput{
-		pool: pool, views: viewsOf(pools.Items), nodes: nodes.Items, now: now,
+		pool: pool, views: viewsOf(pools.Items), nodes: nodes.Items, now: now, usage: asked,
 		failure: func(node string) failure { return r.Ledger.failure(nodeKey{at.cluster, node}) },
 		fought: func(node *corev1.Node, k key) bool {
 			return r.Ledger.fought(nodeKey{at.cluster, node.Name}, node.UID, k, now)
@@ -126,6 +130,11 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 	switch {
 	case len(found.pending) > 0:
 		result.RequeueAfter = pendingInterval
+	case wantsUsage(pool) && found.usage.at.IsZero():
+		// Another pass is reading the Pods.
+		result.RequeueAfter = lagInterval
+	case wantsUsage(pool):
+		result.RequeueAfter = usageInterval
 	case class.reason == flotillav1.ReasonNameConflict:
 		result.RequeueAfter = foreignInterval
 	}

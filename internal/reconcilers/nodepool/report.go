@@ -45,6 +45,11 @@ func report(pool *flotillav1.NodePool, found census, class classOutcome, now tim
 	set(flotillav1.ConditionNodesHealthy, healthCondition(found))
 	set(flotillav1.ConditionProgressing, progressCondition(pool, found))
 	set(flotillav1.ConditionReady, readyCondition(applied, runtimeClass, conflicts))
+	if !wantsUsage(pool) {
+		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionRequestsKnown)
+	} else if known := requestsCondition(found.usage); known != nil {
+		set(flotillav1.ConditionRequestsKnown, *known)
+	}
 	if pool.Spec.Placement != nil {
 		set(flotillav1.ConditionPlacementIgnored, metav1.Condition{
 			Status: metav1.ConditionTrue, Reason: flotillav1.ReasonPlacementInMember,

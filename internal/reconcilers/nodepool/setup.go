@@ -27,7 +27,7 @@ import (
 //
 // Rights in a member: nodes get, list, watch, patch · runtimeclasses (node.k8s.io) get, list, watch, create, patch, delete ·
 // nodepools (flotilla.dev) get, list, watch, patch · nodepools/status get, patch · nodepools/finalizers update (for
-// blockOwnerDeletion) · customresourcedefinitions (apiextensions.k8s.io) get, by the name nodepools.flotilla.dev.
+// blockOwnerDeletion) · pods list, for pools with reporting.requested · customresourcedefinitions (apiextensions.k8s.io) get, by the name nodepools.flotilla.dev.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.Recorder, clk clock.PassiveClock, workers int) error {
 	ledger, bell := &Ledger{}, &bell{}
 	nodes, err := clusters.NewController("node", mgr, members, workers, &NodeReconciler{Members: members, Clock: clk, Ledger: ledger, bell: bell})

@@ -265,8 +265,9 @@ func condition(pool *flotillav1.NodePool, conditionType string) metav1.Condition
 type wire struct {
 	mu     sync.Mutex
 	writes []string
-	// before may answer in place of the API server.
-	before func(write string) *http.Response
+	reads  []string
+	// before may answer a write in place of the API server, beforeRead a read.
+	before, beforeRead func(request string) *http.Response
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -275,23 +276,24 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 func (w *wire) around(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if req.Method == http.MethodGet {
-			return next.RoundTrip(req)
-		}
-		write := req.Method + " " + req.URL.Path
+		call := req.Method + " " + req.URL.Path
 		w.mu.Lock()
 		before := w.before
+		if req.Method == http.MethodGet {
+			before = w.beforeRead
+			w.reads = append(w.reads, call)
+		}
 		w.mu.Unlock()
 		if before != nil {
-			if answer := before(write); answer != nil {
+			if answer := before(call); answer != nil {
 				answer.Request = req
 				return answer, nil
 			}
 		}
 		answer, err := next.RoundTrip(req)
-		if err == nil && answer.StatusCode < http.StatusBadRequest {
+		if err == nil && answer.StatusCode < http.StatusBadRequest && req.Method != http.MethodGet {
 			w.mu.Lock()
-			w.writes = append(w.writes, write)
+			w.writes = append(w.writes, call)
 			w.mu.Unlock()
 		}
 		return answer, err
@@ -303,6 +305,20 @@ func (w *wire) intercept(before func(write string) *http.Response) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.before = before
+}
+
+// interceptReads sets what happens before each read.
+func (w *wire) interceptReads(before func(read string) *http.Response) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.beforeRead = before
+}
+
+// readCount returns how many reads contain the text.
+func (w *wire) readCount(text string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(w.reads), func(read string) bool { return !strings.Contains(read, text) }))
 }
 
 // count returns how many accepted writes contain the text.

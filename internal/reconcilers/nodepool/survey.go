@@ -48,6 +48,8 @@ type census struct {
 	changes  sets.Set[string]
 	changing int
 	halted   bool
+	// usage is what was known of the Pods, when the pool asks for it.
+	usage usage
 }
 
 // surveyInput is what a census is taken from.
@@ -59,13 +61,15 @@ type surveyInput struct {
 	failure func(node string) failure
 	fought  func(node *corev1.Node, k key) bool
 	now     time.Time
+	// usage is what the Pods ask for, when the pool wants to know.
+	usage usage
 }
 
 // survey counts the nodes of a pool by planning each as if the pool had all authority. It is pure.
 func survey(in surveyInput) census {
 	c := census{
 		conflictKeys: sets.New[string](), fightKeys: sets.New[string](), refusedKeys: sets.New[string](),
-		recordedKeys: sets.New[string](), changes: sets.New[string](),
+		recordedKeys: sets.New[string](), changes: sets.New[string](), usage: in.usage,
 	}
 	self, views := supposingSelf(in.pool, in.views)
 	var turns rollout
@@ -89,13 +93,14 @@ func survey(in surveyInput) census {
 			c.add(node.Name, matches, o, in.failure)
 		}
 		if matches {
-			sums.add(node)
+			sums.add(node, in.usage.byNode[node.Name])
 			if !isReady(node) {
 				c.notReady = append(c.notReady, node.Name)
 			}
 		}
 	}
 	sums.into(&c.counts)
+	c.addUsage(in.pool, sums.requested)
 	c.counts.UpdatedNodes = c.counts.NodeCount - c.unsettledMembers(in.nodes, self)
 	c.counts.ConflictingNodes = int32(len(c.conflicting))
 	return c
@@ -170,23 +175,40 @@ func (c *census) unsettledMembers(nodes []corev1.Node, self *view) int32 {
 	return n
 }
 
+// addUsage publishes what the Pods ask for. While that is not known, the last numbers stay.
+func (c *census) addUsage(pool *flotillav1.NodePool, requested corev1.ResourceList) {
+	if !wantsUsage(pool) {
+		return
+	}
+	c.counts.Requested = pool.Status.Requested
+	if c.usage.byNode != nil && c.usage.why == (failure{}) {
+		c.counts.Requested = settled(pool.Status.Requested, bounded(requested), c.counts.Allocatable)
+	}
+	c.counts.Utilize()
+}
+
+// wantsUsage reports whether the pool's status tells what Pods ask for.
+func wantsUsage(pool *flotillav1.NodePool) bool {
+	return pool.Spec.Reporting != nil && pool.Spec.Reporting.Requested
+}
+
 // sums adds nodes up.
 type sums struct {
-	counts                             flotillav1.NodePoolCounts
-	capacity, allocatable, schedulable corev1.ResourceList
-	architectures, zones               map[string]flotillav1.NodeGroup
+	counts                                        flotillav1.NodePoolCounts
+	capacity, allocatable, schedulable, requested corev1.ResourceList
+	architectures, zones                          map[string]flotillav1.NodeGroup
 }
 
 func newSums() *sums {
 	// CPU and memory are there, as zeros, for an empty pool as well.
 	zeros := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0"), corev1.ResourceMemory: resource.MustParse("0")}
 	return &sums{
-		capacity: zeros.DeepCopy(), allocatable: zeros.DeepCopy(), schedulable: zeros.DeepCopy(),
+		capacity: zeros.DeepCopy(), allocatable: zeros.DeepCopy(), schedulable: zeros.DeepCopy(), requested: zeros.DeepCopy(),
 		architectures: map[string]flotillav1.NodeGroup{}, zones: map[string]flotillav1.NodeGroup{},
 	}
 }
 
-func (s *sums) add(node *corev1.Node) {
+func (s *sums) add(node *corev1.Node, requested corev1.ResourceList) {
 	ready := isReady(node)
 	s.counts.NodeCount++
 	if ready {
@@ -197,6 +219,7 @@ func (s *sums) add(node *corev1.Node) {
 	}
 	addResources(s.capacity, node.Status.Capacity)
 	addResources(s.allocatable, node.Status.Allocatable)
+	addResources(s.requested, requested)
 	if ready && !node.Spec.Unschedulable {
 		addResources(s.schedulable, node.Status.Allocatable)
 	}

@@ -46,6 +46,7 @@ func fillNodePool(hubObject *flotillav1.NodePool, rows []row) {
 	status.NodePoolCounts = flotillav1.NodePoolCounts{}
 	status.OwnedKeys, status.Plan, status.Clusters = nil, nil, nil
 	numbers := make([]numbered, 0, len(rows))
+	requestsKnown := true
 	for _, row := range rows {
 		entry := flotillav1.NodePoolClusterStatus{}
 		counts := flotillav1.NodePoolCounts{}
@@ -66,16 +67,23 @@ func fillNodePool(hubObject *flotillav1.NodePool, rows []row) {
 		entry.ClusterStatus = row.entry.ClusterStatus
 		if row.entry.Visible {
 			addCounts(&status.NodePoolCounts, counts)
+			requestsKnown = requestsKnown && (counts.NodeCount == 0 || len(counts.Requested) > 0)
 		}
 		numbers = append(numbers, numbered{row.entry, entry.Status})
 		if row.listed {
 			status.Clusters = append(status.Clusters, entry)
 		}
 	}
+	if !requestsKnown {
+		// Half a sum would look like room that is not there.
+		status.Requested = nil
+	}
+	status.Utilize()
 	if slices.ContainsFunc(rows, func(r row) bool { return r.Undecided() && r.entry.Visible }) {
 		// The list does not have these, so what was published about an undecided cluster cannot be told apart.
 		status.UnschedulableNodes, status.ConflictingNodes = published.UnschedulableNodes, published.ConflictingNodes
 		status.Capacity, status.Schedulable = published.Capacity, published.Schedulable
+		status.Requested, status.Utilization = published.Requested, published.Utilization
 		status.Architectures, status.Zones = published.Architectures, published.Zones
 	}
 	status.Status = statusOf(numbers)
@@ -103,6 +111,7 @@ func addCounts(sum *flotillav1.NodePoolCounts, counts flotillav1.NodePoolCounts)
 	sum.Capacity = fleet.AddResources(sum.Capacity, counts.Capacity)
 	sum.Allocatable = fleet.AddResources(sum.Allocatable, counts.Allocatable)
 	sum.Schedulable = fleet.AddResources(sum.Schedulable, counts.Schedulable)
+	sum.Requested = fleet.AddResources(sum.Requested, counts.Requested)
 	sum.Architectures = fleet.AddGroups(sum.Architectures, counts.Architectures)
 	sum.Zones = fleet.AddGroups(sum.Zones, counts.Zones)
 }
