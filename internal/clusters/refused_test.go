@@ -47,6 +47,7 @@ var shownElsewhere = map[string]string{
 	flotillav1.ReasonWatchStalled:  "a member that goes silent while it is watched",
 	flotillav1.ReasonLimitExceeded: "a member with a million objects",
 	flotillav1.ReasonFrozen:        "a ConfigMap, not a registration",
+	flotillav1.ReasonOrphaned:      "about an object, not about a registration",
 }
 
 // memberClusterReasons reads the constants Reason* of the MemberCluster's conditions.
