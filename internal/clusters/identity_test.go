@@ -134,11 +134,11 @@ func TestPool_stops_writing_when_another_instance_takes_over(t *testing.T) {
 	ctx := context.Background()
 	workloads := memberTwo.Namespace(t)
 	f := startPool(t, hubCluster.Namespace(t))
-	secret := f.register("superseded", memberTwo.Kubeconfig())
-	f.Eventually(f.condition("superseded", flotillav1.ConditionReady)).Should(Equal("True Connected"))
-	f.Eventually(func() int { return f.engaged.count("superseded") }).Should(Equal(1))
+	secret := f.register("two-instances", memberTwo.Kubeconfig())
+	f.Eventually(f.condition("two-instances", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(func() int { return f.engaged.count("two-instances") }).Should(Equal(1))
 	// A pass that is running holds the cluster that it was given.
-	held := f.engaged.cluster("superseded")
+	held := f.engaged.cluster("two-instances")
 	f.Expect(held.GetClient().Create(ctx, configMap(workloads, "before"))).To(Succeed())
 
 	lease := &coordinationv1.Lease{}
@@ -149,7 +149,7 @@ func TestPool_stops_writing_when_another_instance_takes_over(t *testing.T) {
 		lease.Spec.HolderIdentity = new("hub/twin")
 		return memberTwo.Client.Update(ctx, lease)
 	}).Should(Succeed())
-	f.Eventually(f.condition("superseded", flotillav1.ConditionClaimed)).Should(Equal("False Superseded"))
+	f.Eventually(f.condition("two-instances", flotillav1.ConditionClaimed)).Should(Equal("False Superseded"))
 	mark := memberTwo.AuditMark(t)
 	f.Expect(held.GetClient().Create(ctx, configMap(workloads, "after"))).NotTo(Succeed())
 	f.Expect(held.GetClient().Delete(ctx, configMap(workloads, "before"))).NotTo(Succeed())

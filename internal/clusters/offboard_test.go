@@ -87,7 +87,9 @@ func TestPool_offboards_without_keeping_objects_from_being_deleted(t *testing.T)
 	f.Expect(memberOne.Client.Delete(ctx, pool)).To(Succeed())
 
 	// A pass that still runs cannot put anything back.
-	f.Expect(heldFor(member.GetClient().Create(ctx, redisObject(workloads, "late")))).NotTo(BeEmpty())
+	late := redisObject(workloads, "late")
+	f.Expect(member.GetClient().Create(ctx, late)).To(MatchError(errEnded))
+	f.Expect(apierrors.IsNotFound(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(late), late))).To(BeTrue())
 }
 
 func redisObject(namespace, name string) *flotillav1.Redis {
