@@ -14,9 +14,14 @@ locate() {
 	case $1 in
 	kube-apiserver) module=kubernetes require=k8s.io/kubernetes cold='about 9 min' ;;
 	kube-controller-manager) module=kubernetes require=k8s.io/kubernetes cold='about 3 min' ;;
-	kube-scheduler | kubectl) module=kubernetes require=k8s.io/kubernetes cold='about 30 s' ;;
+	kube-scheduler | kubectl | kube-proxy) module=kubernetes require=k8s.io/kubernetes cold='about 30 s' ;;
+	kubelet) module=kubernetes require=k8s.io/kubernetes cold='about 2 min' ;;
 	etcd) module=etcd require=go.etcd.io/etcd/server/v3 cold='about 2 min' ;;
 	kwok | kwokctl) module=kwok require=sigs.k8s.io/kwok cold='about 2 min' ;;
+	containerd | containerd-shim-runc-v2 | ctr) module=node require=github.com/containerd/containerd/v2 cold='about 2 min' ;;
+	bridge | loopback | host-local | portmap) module=node require=github.com/containernetworking/plugins cold='about 10 s' ;;
+	dns) module=dns require=github.com/coredns/coredns cold='about 3 min' ;;
+	image | pause) module=image require='' cold='about 1 s' ;;
 	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
 	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
 	golangci-lint) module=lint require=github.com/golangci/golangci-lint/v2 cold='about 4 min' ;;
@@ -24,10 +29,19 @@ locate() {
 	esac
 	case $1 in
 	etcd | crd-ref-docs) package=$require ;; # Their main package is the module's root.
+	bridge | loopback) package=$require/plugins/main/$1 ;;
+	host-local) package=$require/plugins/ipam/$1 ;;
+	portmap) package=$require/plugins/meta/$1 ;;
+	dns | image) package=. ;;
+	pause) package=./pause ;;
 	*) package=$require/cmd/$1 ;;
 	esac
-	version=$(awk -v m="$require" '$1 == m && $2 ~ /^v/ {print $2; exit}' "$ROOT/hack/$module/go.mod")
+	# What has no version of its own is named after its source.
+	[[ $package == .* ]] && source=$(cat "$ROOT/hack/$module/$package"/*.go | cksum | cut -d ' ' -f 1)
+	[[ $require ]] || { version=$source && return; }
+	version=$(awk -v m="$require" '$1 == "require" {$1 = ""; $0 = $0} $1 == m && $2 ~ /^v/ {print $2; exit}' "$ROOT/hack/$module/go.mod")
 	[[ $version ]] || die "hack/$module/go.mod does not pin $require"
+	version+=${source:+-$source}
 }
 
 # ldflags strips the binary and gives Kubernetes its version, which /version and the nodes report.
@@ -47,7 +61,7 @@ progress() {
 }
 
 build() {
-	local name=$1 module version package cold log out want
+	local name=$1 module version package cold log out want source='' tags=''
 	locate "$name"
 	want="$version $(ldflags | cksum)"
 	if [[ ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$name && ! $KUBEBUILDER_ASSETS -ef $BIN ]]; then
@@ -58,8 +72,9 @@ build() {
 	[[ -x $BIN/$name && -e $STAMPS/$name && $(<"$STAMPS/$name") == "$want" ]] && return
 	log=$STAMPS/$name.log out=$BIN/.$name.$$
 	[[ $TTY ]] || say "  building $name $version ($cold with cold caches)"
+	[[ $module == node ]] && tags=no_btrfs,no_zfs,no_devmapper
 	# -v lists each package as it is compiled: the sign of life of a build of minutes.
-	CGO_ENABLED=0 go build -C "$ROOT/hack/$module" -v -trimpath -ldflags "$(ldflags)" -o "$out" "$package" >"$log" 2>&1 &
+	CGO_ENABLED=0 go build -C "$ROOT/hack/$module" -v -trimpath -tags "$tags" -ldflags "$(ldflags)" -o "$out" "$package" >"$log" 2>&1 &
 	if ! watch_job "build $name $version ($cold with cold caches)" $! progress; then
 		tail -n 20 "$log" >&2
 		rm -f "$out"
