@@ -68,6 +68,16 @@ drill: control-plane build ## Run the long drills on a local fleet, RUN= picks s
 	go test -run '^$$' -fuzz='^FuzzRecord$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/reconcilers/nodepool
 	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
 
+##@ Real nodes
+
+.PHONY: e2e-up
+e2e-up: build ## Start a hub and two members with real nodes (containerd, kubelet) in E2E_DIR=.e2e; needs root on Linux.
+	@hack/e2e.sh up
+
+.PHONY: e2e-down
+e2e-down: ## Remove the clusters of e2e-up.
+	@hack/e2e.sh down
+
 ##@ Develop
 
 .PHONY: build

@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
+# Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
+# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program>
+# Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
+# Environment: E2E_DIR (.e2e). `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+umask 077
+E2E_DIR=${E2E_DIR:-$ROOT/.e2e}
+[[ $E2E_DIR == /* ]] || E2E_DIR=$PWD/$E2E_DIR
+export E2E_DIR
+CLUSTERS=(hub member-1 member-2)
+BRIDGE=flotilla-e2e
+# The clusters' own addresses are from the range reserved for test networks.
+NET=198.19.77
+BINARIES=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
+	kubelet kube-proxy containerd containerd-shim-runc-v2 ctr bridge loopback host-local portmap dns image pause)
+
+# cluster_of sets the addresses of a cluster.
+cluster_of() {
+	local number
+	case $1 in
+	hub) number=0 ;;
+	member-*) number=${1#member-} ;;
+	*) die "no such cluster: $1" ;;
+	esac
+	DIR=$E2E_DIR/clusters/$1
+	export ADDRESS=$NET.$((10 + number)) SERVICES=10.$((96 + number)).0.0/16 PODS=10.$((196 + number)).0.0/24
+	LINK=flotilla-e2e$number
+}
+
+# init_of prints the process that holds the namespaces of a cluster, if it lives.
+init_of() {
+	local pid
+	[[ -s $E2E_DIR/clusters/$1/init.pid ]] || return 0
+	pid=$(<"$E2E_DIR/clusters/$1/init.pid")
+	! runs_with "$pid" "$E2E_DIR/clusters/$1" || say "$pid"
+}
+
+# enter runs a command inside the namespaces of a cluster.
+enter() { # <cluster> <command...>
+	local pid
+	cluster_of "$1"
+	pid=$(init_of "$1")
+	[[ $pid ]] || die "$1 does not run: hack/e2e.sh up"
+	nsenter --target "$pid" --mount --net --pid -- "${@:2}"
+}
+
+node() { enter "$1" "$ROOT/hack/e2e-node.sh" "$1" "$2"; }
+
+# missing names what this machine lacks, one per line.
+missing() {
+	local program
+	[[ $(uname -s) == Linux ]] || say "Linux (this is $(uname -s))"
+	[[ $(id -u) == 0 ]] || say 'root (nodes make namespaces, mounts and cgroups)'
+	[[ -e /sys/fs/cgroup ]] || say 'cgroups at /sys/fs/cgroup'
+	[[ -e /sys/fs/cgroup/memory || -e /sys/fs/cgroup/cgroup.controllers ]] || say 'the memory cgroup controller'
+	for program in runc:runc iptables:iptables nft:nftables conntrack:conntrack ip:iproute2 nsenter:util-linux pgrep:procps apt-get:apt dpkg-deb:dpkg; do
+		type -P "${program%:*}" >/dev/null || say "${program%:*} (apt-get install ${program#*:})"
+	done
+	[[ $(id -u) != 0 ]] || unshare --net --mount --pid --fork true 2>/dev/null || say 'the right to make namespaces (unshare fails)'
+}
+
+# check installs the few packages that a node needs, where it can, and says precisely what this machine does not allow.
+check() {
+	local lacks
+	lacks=$(missing)
+	if [[ $lacks == *apt-get\ install* && $(id -u) == 0 && $(type -P apt-get) ]]; then
+		mkdir -p "$E2E_DIR"
+		{ apt-get install -y --no-install-recommends runc iptables nftables conntrack iproute2 procps ||
+			{ apt-get update && apt-get install -y --no-install-recommends runc iptables nftables conntrack iproute2 procps; }; } >"$E2E_DIR/apt.log" 2>&1 </dev/null ||
+			say "  apt-get install failed: the log is $E2E_DIR/apt.log"
+		lacks=$(missing)
+	fi
+	[[ ! $lacks ]] || die "this machine cannot run real nodes; it lacks:"$'\n'"$(sed 's/^/  /' <<<"$lacks")"
+}
+
+# network lays one bridge, and routes from this machine to the Services and Pods of each cluster.
+network() {
+	local owner
+	if ip link show "$BRIDGE" >/dev/null 2>&1; then
+		owner=$(ip -d link show "$BRIDGE" | sed -n 's/^ *alias //p')
+		[[ $owner == "$E2E_DIR" ]] || die "clusters of ${owner:-someone else} run on this machine: E2E_DIR=$owner hack/e2e.sh down"
+		return
+	fi
+	ip link add "$BRIDGE" type bridge
+	ip link set "$BRIDGE" alias "$E2E_DIR"
+	ip address add "$NET.1/24" dev "$BRIDGE"
+	ip link set "$BRIDGE" up
+}
+
+cgroups() { # <cluster>
+	local controller
+	if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
+		for controller in cpuset cpu io memory pids hugetlb; do
+			echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
+		done
+		mkdir -p "/sys/fs/cgroup/$BRIDGE/$1"
+		for controller in cpuset cpu io memory pids hugetlb; do
+			echo "+$controller" >"/sys/fs/cgroup/$BRIDGE/cgroup.subtree_control" 2>/dev/null || true
+			echo "+$controller" >"/sys/fs/cgroup/$BRIDGE/$1/cgroup.subtree_control" 2>/dev/null || true
+		done
+		return
+	fi
+	for controller in /sys/fs/cgroup/*/; do
+		mkdir -p "$controller$BRIDGE/$1" 2>/dev/null || true
+	done
+}
+
+# hold starts the process that holds the namespaces, and puts the cluster on the bridge.
+hold() { # <cluster>
+	local parent pid
+	mkdir -p "$DIR"/{config,logs,pids,images,kwok,containerd} "$E2E_DIR/kubeconfigs"
+	mkdir -p -m 755 "$DIR"/{log,kubelet} /var/lib/kubelet
+	mkdir -p -m 1777 "$DIR/volumes" /tmp/hostpath_pv
+	rm -f "$DIR/init.ready" "$DIR"/pids/* "$DIR"/kwok/clusters/*/pids/*
+	setsid unshare --net --mount --pid --fork "$ROOT/hack/e2e-node.sh" "$1" init >"$DIR/logs/init.log" 2>&1 </dev/null &
+	parent=$!
+	disown
+	for ((try = 0; try < 100; try++)); do
+		pid=$(cat "/proc/$parent/task/$parent/children" 2>/dev/null || true)
+		[[ -e $DIR/init.ready && $pid ]] && break
+		sleep 0.1
+	done
+	[[ -e $DIR/init.ready ]] || { cat "$DIR/logs/init.log" >&2 && die "the namespaces of $1 did not come up"; }
+	say "${pid// /}" >"$DIR/init.pid"
+	ip link add "$LINK" type veth peer name eth0 netns "${pid// /}"
+	ip link set "$LINK" master "$BRIDGE" up
+	enter "$1" ip address add "$ADDRESS/24" dev eth0
+	enter "$1" ip link set eth0 up
+	ip route replace "$SERVICES" via "$ADDRESS"
+	ip route replace "$PODS" via "$ADDRESS"
+}
+
+bring_up() { # <cluster>
+	cluster_of "$1"
+	cgroups "$1"
+	if [[ ! $(init_of "$1") ]]; then hold "$1"; fi
+	node "$1" control-plane
+	node "$1" start
+}
+
+# install puts Flotilla on the hub from the manifests in config/, and registers the members.
+install() {
+	local FLEET_DIR=$E2E_DIR
+	fleet_dirs
+	kube hub apply --server-side --force-conflicts -k "$ROOT/test/e2e/manager"
+	# The tag stays, the content may not.
+	if [[ -e $E2E_DIR/manager.sum && $(<"$E2E_DIR/manager.sum") != "$(cksum <"$BIN/manager")" ]]; then
+		kube hub rollout restart deployment -n flotilla-system flotilla-manager
+	fi
+	cksum <"$BIN/manager" >"$E2E_DIR/manager.sum"
+	kube hub rollout status deployment -n flotilla-system flotilla-manager --timeout 180s
+	FLEET_DIR=$E2E_DIR "$ROOT/hack/register.sh" members
+	kube hub wait memberclusters.flotilla.dev "${CLUSTERS[@]:1}" --for=create --timeout=180s
+	kube hub wait memberclusters.flotilla.dev --all --for=condition=Ready --timeout=180s
+}
+
+up() {
+	local i name pids=() failed='' BEGAN=$SECONDS
+	check
+	mkdir -p "$E2E_DIR/logs"
+	"$ROOT/hack/build.sh" "${BINARIES[@]}"
+	[[ -x $BIN/manager ]] || die 'there is no bin/manager: make build'
+	title "Starting a hub and $((${#CLUSTERS[@]} - 1)) members with real nodes in ${E2E_DIR/#"$ROOT/"/}"
+	"$ROOT/hack/e2e-images.sh" >"$E2E_DIR/logs/images.log" 2>&1 &
+	watch_job 'images' $! || { tail -n 15 "$E2E_DIR/logs/images.log" >&2 && die "packing the images: the log is $E2E_DIR/logs/images.log"; }
+	network
+	for name in "${CLUSTERS[@]}"; do
+		bring_up "$name" >"$E2E_DIR/logs/$name.log" 2>&1 &
+		pids+=($!)
+	done
+	for i in "${!CLUSTERS[@]}"; do
+		name=${CLUSTERS[i]}
+		watch_job "$name" "${pids[i]}" tail -n 1 "$E2E_DIR/logs/$name.log" && continue
+		failed+=" $name"
+		tail -n 15 "$E2E_DIR/logs/$name.log" | sed 's/^/      /' >&2
+	done
+	[[ ! $failed ]] || die "did not start:$failed; logs are in $E2E_DIR/logs and $E2E_DIR/clusters/<name>/logs. 'make e2e-down' clears up"
+	install >"$E2E_DIR/logs/install.log" 2>&1 &
+	watch_job 'the manager as a Pod, and the registrations' $! tail -n 1 "$E2E_DIR/logs/install.log" ||
+		{ tail -n 15 "$E2E_DIR/logs/install.log" >&2 && die "installing: the log is $E2E_DIR/logs/install.log"; }
+	say "  everything is up after $((SECONDS - BEGAN)) s; kubeconfigs are in ${E2E_DIR/#"$ROOT/"/}/kubeconfigs"
+}
+
+# down ends each cluster with its first process, which takes all others, mounts and links with it.
+down() {
+	local name pid owner
+	for name in "${CLUSTERS[@]}"; do
+		cluster_of "$name"
+		pid=$(init_of "$name")
+		if [[ $pid ]]; then
+			kill -KILL "$pid"
+			await_exit "$pid" 30 || die "process $pid of $name does not end"
+		fi
+		! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
+		find /sys/fs/cgroup -depth -path "*/$BRIDGE/$name*" -type d -exec rmdir {} + 2>/dev/null || true
+		rm -rf "$DIR" "$E2E_DIR/kubeconfigs/$name"
+	done
+	find /sys/fs/cgroup -depth -path "*/$BRIDGE" -type d -exec rmdir {} + 2>/dev/null || true
+	owner=$(ip -d link show "$BRIDGE" 2>/dev/null | sed -n 's/^ *alias //p')
+	[[ $owner != "$E2E_DIR" ]] || ip link delete "$BRIDGE"
+	rmdir /var/lib/kubelet 2>/dev/null || true
+	rm -rf "$E2E_DIR"/{registrations,logs,cache,kwok,manager.sum}
+	say "  ${GREEN}✓${RESET} the clusters in ${E2E_DIR/#"$ROOT/"/} are gone"
+}
+
+# kill_process kills a program of a Pod as the kernel would: from outside of it.
+kill_process() { # <cluster> <uid of the Pod> <program>
+	local procs pid killed=''
+	for procs in $(find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs); do
+		while read -r pid; do
+			[[ $(basename "$(readlink "/proc/$pid/exe" || true)") == "$3" && $killed != *" $pid "* ]] || continue
+			kill -KILL "$pid"
+			killed+=" $pid "
+		done <"$procs"
+	done
+	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
+}
+
+# others prints the addresses of the other clusters. To cut a cluster off is to lose silently what it sends there; this
+# machine goes on seeing all of them.
+others() { # <cluster>
+	local name
+	for name in "${CLUSTERS[@]}"; do
+		[[ $name == "$1" ]] || { cluster_of "$name" && say "$ADDRESS"; }
+	done
+}
+
+case ${1:-} in
+up | down | check) "$1" ;;
+stop | start) node "$2" "$1" ;;
+reboot) node "$2" stop && node "$2" start ;;
+cut) others "$2" | while read -r address; do enter "$2" ip route replace blackhole "$address/32"; done ;;
+join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
+kill) kill_process "${@:2}" ;;
+*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill' ;;
+esac

@@ -1,0 +1,3 @@
+module github.com/flotilla-dev/flotilla/hack/image
+
+go 1.26.3
