@@ -20,7 +20,7 @@ export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
 GENERATORS := controller-gen crd-ref-docs
-MODULES := . $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
+MODULES := . test/e2e $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
 
 ##@ See it
 
@@ -78,6 +78,10 @@ e2e-up: build ## Start a hub and two members with real nodes (containerd, kubele
 e2e-down: ## Remove the clusters of e2e-up.
 	@hack/e2e.sh down
 
+.PHONY: e2e
+e2e: build ## Run real Redis on real nodes through what goes wrong, RUN= picks some; or on clusters given as E2E_HUB= E2E_MEMBERS=a,b.
+	@hack/e2e-suite.sh '$(RUN)'
+
 ##@ Develop
 
 .PHONY: build
@@ -95,11 +99,13 @@ generate: ## Generate deep copies, schemas and docs/api.md from api/.
 fmt: ## Format the code.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint fmt
+	cd test/e2e && ../../bin/golangci-lint fmt
 
 .PHONY: lint
 lint: ## Run the linters.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint run
+	cd test/e2e && ../../bin/golangci-lint run --build-tags e2e
 
 .PHONY: tidy
 tidy: ## Tidy every module.

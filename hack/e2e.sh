@@ -8,6 +8,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 umask 077
+# What nodes are made with is often only in the path of root.
+PATH=$PATH:/usr/sbin:/sbin
 E2E_DIR=${E2E_DIR:-$ROOT/.e2e}
 [[ $E2E_DIR == /* ]] || E2E_DIR=$PWD/$E2E_DIR
 export E2E_DIR
@@ -209,13 +211,11 @@ down() {
 
 # kill_process kills a program of a Pod as the kernel would: from outside of it.
 kill_process() { # <cluster> <uid of the Pod> <program>
-	local procs pid killed=''
-	for procs in $(find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs); do
-		while read -r pid; do
-			[[ $(basename "$(readlink "/proc/$pid/exe" || true)") == "$3" && $killed != *" $pid "* ]] || continue
-			kill -KILL "$pid"
-			killed+=" $pid "
-		done <"$procs"
+	local pid killed=''
+	for pid in $(find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs -exec cat {} + | sort -u); do
+		[[ $(readlink "/proc/$pid/exe") == */$3 ]] || continue
+		kill -KILL "$pid"
+		killed=1
 	done
 	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
 }

@@ -1,0 +1,335 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	redisName = "cache"
+	// settleTime is how long anything may take to be well again; a manager that was killed holds its Lease for a minute.
+	settleTime = 4 * time.Minute
+)
+
+// instance is the Redis under test: placed by the hub in both members, looked at and broken in the first.
+type instance struct {
+	*world
+	// member is where things are broken, other the one where nothing may happen.
+	member, other cluster
+	namespace     string
+	password      string
+	// ledgers are all writes that must be there; writers counts those who wrote.
+	ledgers []ledger
+	writers int
+}
+
+// place asks the hub for a Redis in both members and waits until it is ready.
+func (w *world) place(t *testing.T, namespace string) *instance {
+	t.Helper()
+	r := &instance{world: w, member: w.members[0], other: w.members[1], namespace: namespace}
+	if err := w.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatalf("creating namespace %q: %v", namespace, err)
+	}
+	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
+	desired := &flotillav1.Redis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: redisName},
+		Spec: flotillav1.RedisSpec{
+			Placement: &flotillav1.Placement{Clusters: []string{r.member.name, r.other.name}},
+			Image:     w.image,
+			Replicas:  new(int32(3)),
+			Resources: corev1.ResourceRequirements{Limits: limits},
+		},
+	}
+	if err := w.hub.Create(t.Context(), desired); err != nil {
+		t.Fatalf("creating Redis %q: %v", namespace, err)
+	}
+	r.settle(t)
+	secret := &corev1.Secret{}
+	r.get(t, redisName+"-auth", secret)
+	r.password = string(secret.Data[flotillav1.RedisSecretKeyPassword])
+	return r
+}
+
+// remove deletes the Redis and what it leaves behind on purpose.
+func (r *instance) remove(t *testing.T) {
+	t.Helper()
+	if err := r.hub.Delete(t.Context(), r.bare()); client.IgnoreNotFound(err) != nil {
+		t.Fatalf("deleting the Redis: %v", err)
+	}
+	eventually(t, settleTime, "the Redis is gone from the hub", func(ctx context.Context) error {
+		if err := r.hub.Get(ctx, r.key(redisName), &flotillav1.Redis{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is still there (%w)", err)
+		}
+		return nil
+	})
+	for _, c := range []cluster{r.hub, r.member, r.other} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+		if err := c.Delete(t.Context(), namespace); client.IgnoreNotFound(err) != nil {
+			t.Fatalf("deleting namespace %q: %v", r.namespace, err)
+		}
+	}
+}
+
+func (r *instance) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: r.namespace, Name: name}
+}
+
+// bare returns the Redis by name.
+func (r *instance) bare() *flotillav1.Redis {
+	return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: redisName}}
+}
+
+// get reads an object of the member.
+func (r *instance) get(t *testing.T, name string, obj client.Object) {
+	t.Helper()
+	if err := r.member.Get(t.Context(), r.key(name), obj); err != nil {
+		t.Fatalf("reading %T %q: %v", obj, name, err)
+	}
+}
+
+// drop deletes an object of the member.
+func (r *instance) drop(t *testing.T, obj client.Object, name string) {
+	t.Helper()
+	obj.SetNamespace(r.namespace)
+	obj.SetName(name)
+	if err := r.member.Delete(t.Context(), obj); err != nil {
+		t.Fatalf("deleting %T %q: %v", obj, name, err)
+	}
+}
+
+// ask changes the spec on the hub.
+func (r *instance) ask(t *testing.T, change func(spec *flotillav1.RedisSpec)) {
+	t.Helper()
+	eventually(t, time.Minute, "the spec is changed on the hub", func(ctx context.Context) error {
+		seen := r.bare()
+		if err := r.hub.Get(ctx, client.ObjectKeyFromObject(seen), seen); err != nil {
+			return err
+		}
+		before := seen.DeepCopy()
+		change(&seen.Spec)
+		return r.hub.Patch(ctx, seen, client.MergeFrom(before))
+	})
+}
+
+// copyOf reads the Redis in a member.
+func (r *instance) copyOf(ctx context.Context, c cluster) (*flotillav1.Redis, error) {
+	seen := r.bare()
+	return seen, c.Get(ctx, client.ObjectKeyFromObject(seen), seen)
+}
+
+// pods reads the Pods of the Redis in a member, by name.
+func (r *instance) pods(ctx context.Context, c cluster) (map[string]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabels{flotillav1.LabelRedis: redisName}); err != nil {
+		return nil, err
+	}
+	pods := map[string]corev1.Pod{}
+	for _, pod := range list.Items {
+		pods[pod.Name] = pod
+	}
+	return pods, nil
+}
+
+// identities tells which Pods run and how often their containers were started, to see whether anything has touched them.
+func (r *instance) identities(t *testing.T, c cluster) map[string]string {
+	t.Helper()
+	pods, err := r.pods(t.Context(), c)
+	if err != nil {
+		t.Fatalf("listing the Pods in %q: %v", c.name, err)
+	}
+	identities := map[string]string{}
+	for name, pod := range pods {
+		identities[name] = string(pod.UID)
+		for _, status := range pod.Status.ContainerStatuses {
+			identities[name] += fmt.Sprintf(" restarted %d times", status.RestartCount)
+		}
+	}
+	return identities
+}
+
+func podReady(pod corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// allReady tells whether a member has as many Pods as it should, all Ready.
+func (r *instance) allReady(ctx context.Context, c cluster, replicas int) error {
+	pods, err := r.pods(ctx, c)
+	if err != nil {
+		return err
+	}
+	for name, pod := range pods {
+		if !podReady(pod) {
+			return fmt.Errorf("pod %s is not Ready", name)
+		}
+	}
+	if len(pods) != replicas {
+		return fmt.Errorf("there are %d Pods of %d", len(pods), replicas)
+	}
+	return nil
+}
+
+// settle waits until everything is as the spec on the hub says, in the members and in what the hub says of them.
+func (r *instance) settle(t *testing.T) {
+	t.Helper()
+	eventually(t, settleTime, "the Redis is settled", func(ctx context.Context) error {
+		seen, err := r.copyOf(ctx, r.hub)
+		if err != nil {
+			return err
+		}
+		if err := isTrue(seen, flotillav1.ConditionFullyReady); err != nil {
+			return fmt.Errorf("hub: %w", err)
+		}
+		for _, c := range []cluster{r.member, r.other} {
+			placed, err := r.copyOf(ctx, c)
+			if err != nil {
+				return err
+			}
+			if placed.Spec.Image != seen.Spec.Image || *placed.Spec.Replicas != *seen.Spec.Replicas {
+				return fmt.Errorf("%s: the copy is not up to date", c.name)
+			}
+			if err := isTrue(placed, flotillav1.ConditionReady); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			if err := isTrue(placed, flotillav1.ConditionConfigApplied); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			if err := r.allReady(ctx, c, int(*seen.Spec.Replicas)); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// isTrue tells why a condition of the current generation is not True.
+func isTrue(seen *flotillav1.Redis, conditionType string) error {
+	condition := apimeta.FindStatusCondition(seen.Status.Conditions, conditionType)
+	if condition == nil || seen.Status.ObservedGeneration != seen.Generation {
+		return fmt.Errorf("%s at generation %d is not known yet", conditionType, seen.Generation)
+	}
+	if condition.Status != metav1.ConditionTrue {
+		return fmt.Errorf("%s is %s (%s): %s", conditionType, condition.Status, condition.Reason, condition.Message)
+	}
+	return nil
+}
+
+// awaitCondition waits for a condition of the Redis in the member.
+func (r *instance) awaitCondition(t *testing.T, conditionType string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	eventually(t, settleTime, fmt.Sprintf("%s becomes %s %s", conditionType, status, reason), func(ctx context.Context) error {
+		seen, err := r.copyOf(ctx, r.member)
+		if err != nil {
+			return err
+		}
+		condition := apimeta.FindStatusCondition(seen.Status.Conditions, conditionType)
+		if condition == nil || condition.Status != status || (reason != "" && condition.Reason != reason) {
+			return fmt.Errorf("it is %+v", condition)
+		}
+		return nil
+	})
+}
+
+// dialPrimary connects through the Service of the primary, as a client of the team would.
+func (r *instance) dialPrimary() *redis.Client {
+	return r.dial(func(ctx context.Context) (net.Conn, error) {
+		if !r.ours() {
+			return forward(ctx, r.member, r.namespace, redisName+"-0", redisPort)
+		}
+		var service corev1.Service
+		if err := r.member.Get(ctx, r.key(redisName+"-primary"), &service); err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(redisPort)))
+	})
+}
+
+// dialPod connects to one Pod.
+func (r *instance) dialPod(pod corev1.Pod) *redis.Client {
+	return r.dial(func(ctx context.Context) (net.Conn, error) {
+		if !r.ours() {
+			return forward(ctx, r.member, pod.Namespace, pod.Name, redisPort)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(redisPort)))
+	})
+}
+
+func (r *instance) dial(connect func(ctx context.Context) (net.Conn, error)) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Dialer:   func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx) },
+		Password: r.password,
+		PoolSize: 1,
+		// The writer repeats by itself, and wants to know.
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second, PoolTimeout: 4 * time.Second,
+		ContextTimeoutEnabled: true, DisableIdentity: true,
+	})
+}
+
+// lost counts the acknowledged writes that a Pod does not have. Replicas may be behind for a moment.
+func (r *instance) lost(t *testing.T, pod corev1.Pod, patience time.Duration) int {
+	t.Helper()
+	c := r.dialPod(pod)
+	defer func() { _ = c.Close() }()
+	deadline := time.Now().Add(patience)
+	for {
+		lost, err := 0, error(nil)
+		for _, l := range r.ledgers {
+			var missing int
+			if missing, err = l.missing(t.Context(), c); err != nil {
+				break
+			}
+			lost += missing
+		}
+		if err == nil && lost == 0 {
+			return 0
+		}
+		if time.Now().After(deadline) {
+			if err != nil {
+				t.Fatalf("checking the writes on %s: %v", pod.Name, err)
+			}
+			return lost
+		}
+	}
+}
+
+// check counts what was lost of everything ever acknowledged: on the primary, and whether every replica agrees with it.
+func (r *instance) check(t *testing.T) int {
+	t.Helper()
+	pods, err := r.pods(t.Context(), r.member)
+	if err != nil {
+		t.Fatalf("listing the Pods: %v", err)
+	}
+	lost := r.lost(t, pods[redisName+"-0"], 10*time.Second)
+	for name, pod := range pods {
+		if missing := r.lost(t, pod, 30*time.Second); missing != lost {
+			t.Errorf("%s lacks %d acknowledged writes and the primary %d", name, missing, lost)
+		}
+	}
+	return lost
+}
+
+// forget says that what was written so far is gone for good.
+func (r *instance) forget() { r.ledgers = nil }

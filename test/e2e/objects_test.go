@@ -1,0 +1,281 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// awaitAnother waits until there is an object of the name that is not the one of before, and reads it.
+func (r *instance) awaitAnother(t *testing.T, obj client.Object, name string, before types.UID) {
+	t.Helper()
+	eventually(t, settleTime, fmt.Sprintf("%T %s is there again", obj, name), func(ctx context.Context) error {
+		if err := r.member.Get(ctx, r.key(name), obj); err != nil {
+			return err
+		}
+		if obj.GetUID() == before || obj.GetDeletionTimestamp() != nil {
+			return fmt.Errorf("it is still the old one")
+		}
+		return nil
+	})
+}
+
+func deleteServices(t *testing.T, s *story) {
+	s.mustKeepAll(t, func(*writer) {
+		for _, suffix := range []string{"-primary", "-0", "-any", "-headless"} {
+			name := redisName + suffix
+			var before, after corev1.Service
+			s.get(t, name, &before)
+			s.drop(t, &corev1.Service{}, name)
+			if suffix == "-primary" {
+				s.whenBroken(t)
+			}
+			s.awaitAnother(t, &after, name, before.UID)
+			if after.Spec.ClusterIP != before.Spec.ClusterIP {
+				t.Errorf("Service %s came back with address %s instead of %s", name, after.Spec.ClusterIP, before.Spec.ClusterIP)
+			}
+		}
+	})
+	s.awaitEvent(t, "ServiceRecreated")
+	s.tell("same addresses")
+}
+
+func deleteChildren(t *testing.T, s *story) {
+	w := s.mustKeepAll(t, func(*writer) {
+		pods := s.identities(t, s.member)
+		var config, newConfig corev1.ConfigMap
+		var budget, newBudget policyv1.PodDisruptionBudget
+		s.get(t, redisName+"-config", &config)
+		s.get(t, redisName, &budget)
+		s.drop(t, &corev1.ConfigMap{}, config.Name)
+		s.drop(t, &policyv1.PodDisruptionBudget{}, budget.Name)
+		s.whenBroken(t)
+		s.awaitAnother(t, &newConfig, config.Name, config.UID)
+		s.awaitAnother(t, &newBudget, budget.Name, budget.UID)
+		for key, value := range config.Data {
+			if newConfig.Data[key] != value {
+				t.Errorf("key %s of the ConfigMap was\n%s\nand is\n%s", key, value, newConfig.Data[key])
+			}
+		}
+		for name, identity := range s.identities(t, s.member) {
+			if identity != pods[name] {
+				t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
+			}
+		}
+	})
+	if w.longest() > unnoticed {
+		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
+	}
+}
+
+// deleteSecret takes the generated password away: it is not generated anew, and everything goes on until it is restored.
+func deleteSecret(t *testing.T, s *story) {
+	w := s.mustKeepAll(t, func(*writer) {
+		pods := s.identities(t, s.member)
+		var secret corev1.Secret
+		s.get(t, redisName+"-auth", &secret)
+		s.drop(t, &corev1.Secret{}, secret.Name)
+		s.whenBroken(t)
+		// Secrets are never listed nor watched: the next pass sees it, and any change makes one.
+		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.TerminationGracePeriodSeconds = new(int64(61)) })
+		s.awaitCondition(t, flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonAuthLost)
+		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.TerminationGracePeriodSeconds = new(int64(60)) })
+		restored := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels},
+			Data:       secret.Data,
+		}
+		if err := s.member.Create(t.Context(), restored); err != nil {
+			t.Fatalf("restoring the Secret: %v", err)
+		}
+		s.settle(t)
+		for name, identity := range s.identities(t, s.member) {
+			if identity != pods[name] {
+				t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
+			}
+		}
+	})
+	if w.longest() > unnoticed {
+		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
+	}
+	s.tell("AuthLost until restored")
+}
+
+// loseVolume deletes the claim of a Pod together with the Pod, as when its disk is gone, and returns the new claim.
+func (s *story) loseVolume(t *testing.T, ordinal int) corev1.PersistentVolumeClaim {
+	t.Helper()
+	pod, claim := fmt.Sprintf("%s-%d", redisName, ordinal), fmt.Sprintf("data-%s-%d", redisName, ordinal)
+	var before, after corev1.PersistentVolumeClaim
+	s.get(t, claim, &before)
+	s.drop(t, &corev1.PersistentVolumeClaim{}, claim)
+	s.drop(t, &corev1.Pod{}, pod)
+	s.whenBroken(t)
+	// A Pod that comes back before its claim is gone waits for a claim that does not come: it is deleted once more.
+	eventually(t, settleTime, "the claim "+claim+" is a new one", func(ctx context.Context) error {
+		err := s.member.Get(ctx, s.key(claim), &after)
+		if err == nil && after.UID == before.UID {
+			return fmt.Errorf("it is still the old one")
+		}
+		return err
+	})
+	return after
+}
+
+func loseReplicaVolume(t *testing.T, s *story) {
+	w := s.mustKeepAll(t, func(*writer) { s.loseVolume(t, 2) })
+	if w.longest() > unnoticed {
+		t.Errorf("writes paused for %s although the primary was not touched", w.longest())
+	}
+}
+
+// losePrimaryVolume loses the only copy that may serve: it must not start empty, or the replicas would follow it there.
+func losePrimaryVolume(t *testing.T, s *story) {
+	w := s.startWriter(t)
+	eventually(t, settleTime, "1000 writes", func(context.Context) error {
+		if acks := w.acks.Load(); acks < 1000 {
+			return fmt.Errorf("%d writes so far", acks)
+		}
+		return nil
+	})
+	s.stopWriter(w)
+	claim := s.loseVolume(t, 0)
+	s.awaitCondition(t, flotillav1.ConditionEmptyPrimaryBlocked, metav1.ConditionTrue, "")
+	pods, err := s.pods(t.Context(), s.member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{redisName + "-1", redisName + "-2"} {
+		if lost := s.lost(t, pods[name], 0); lost > 0 {
+			t.Errorf("%s lost %d acknowledged writes while the primary was blocked", name, lost)
+		}
+	}
+	total := 0
+	for _, l := range s.ledgers {
+		total += l.total()
+	}
+	s.tell("blocked with all %d writes on the replicas", total)
+
+	seen, err := s.copyOf(t.Context(), s.member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := seen.DeepCopy()
+	metav1.SetMetaDataAnnotation(&seen.ObjectMeta, flotillav1.AnnotationForceEmptyPrimary, string(claim.UID))
+	if err := s.member.Patch(t.Context(), seen, client.MergeFrom(before)); err != nil {
+		t.Fatalf("forcing the primary to start empty: %v", err)
+	}
+	s.settle(t)
+	s.forget()
+	after := s.startWriter(t)
+	eventually(t, settleTime, "the annotation is gone", func(ctx context.Context) error {
+		seen, err := s.copyOf(ctx, s.member)
+		if err != nil {
+			return err
+		}
+		if _, found := seen.Annotations[flotillav1.AnnotationForceEmptyPrimary]; found {
+			return fmt.Errorf("it is still there")
+		}
+		return nil
+	})
+	s.stopWriter(after)
+	if lost := s.check(t); lost > 0 {
+		t.Errorf("%d acknowledged writes were lost after the forced start", lost)
+	}
+	s.tell("started empty when forced")
+}
+
+// growStorage asks for larger volumes. On clusters of this machine nothing can grow a host path, so the suite plays the
+// storage driver there and reports the new size.
+func growStorage(t *testing.T, s *story) {
+	size := resource.MustParse("2Gi")
+	pods := s.identities(t, s.member)
+	w := s.mustKeepAll(t, func(*writer) {
+		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Storage.Size = size })
+		s.whenBroken(t)
+		for _, c := range []cluster{s.member, s.other} {
+			for ordinal := range 3 {
+				s.awaitGrown(t, c, fmt.Sprintf("data-%s-%d", redisName, ordinal), size)
+			}
+		}
+		s.awaitCondition(t, flotillav1.ConditionStorageReady, metav1.ConditionTrue, "")
+	})
+	for name, identity := range s.identities(t, s.member) {
+		if identity != pods[name] {
+			t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
+		}
+	}
+	if w.longest() > unnoticed {
+		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
+	}
+	s.tell("to %s", size.String())
+}
+
+func (s *story) awaitGrown(t *testing.T, c cluster, name string, size resource.Quantity) {
+	t.Helper()
+	eventually(t, settleTime, fmt.Sprintf("%s in %s has grown", name, c.name), func(ctx context.Context) error {
+		var claim corev1.PersistentVolumeClaim
+		if err := c.Get(ctx, s.key(name), &claim); err != nil {
+			return err
+		}
+		if asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]; asked.Cmp(size) != 0 {
+			return fmt.Errorf("it asks for %s", asked.String())
+		}
+		if have := claim.Status.Capacity[corev1.ResourceStorage]; have.Cmp(size) < 0 {
+			if s.ours() {
+				return s.playDriver(ctx, c, &claim, size)
+			}
+			return fmt.Errorf("it has %s", have.String())
+		}
+		return nil
+	})
+}
+
+// playDriver does what a storage driver's resizer does at the end of its work.
+func (s *story) playDriver(ctx context.Context, c cluster, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+	var volume corev1.PersistentVolume
+	if err := c.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &volume); err != nil {
+		return err
+	}
+	before := volume.DeepCopy()
+	volume.Spec.Capacity[corev1.ResourceStorage] = size
+	if err := c.Patch(ctx, &volume, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	grown := claim.DeepCopy()
+	grown.Status.Capacity[corev1.ResourceStorage] = size
+	if err := c.Status().Patch(ctx, grown, client.MergeFrom(claim)); err != nil {
+		return err
+	}
+	return fmt.Errorf("the driver has just grown it")
+}
+
+// noPasswordAnywhere searches what people and other programs can read.
+func (r *instance) noPasswordAnywhere(t *testing.T) {
+	search := func(where, text string) {
+		if strings.Contains(text, r.password) {
+			t.Errorf("%s has the password of the Redis", where)
+		}
+	}
+	places := 0
+	for _, c := range []cluster{r.hub, r.member, r.other} {
+		for where, text := range r.readable(t, c) {
+			places++
+			search(c.name+": "+where, text)
+		}
+	}
+	say("ok   %-52s searched %d logs, objects and command lines", "no password anywhere", places)
+}

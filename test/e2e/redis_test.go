@@ -1,0 +1,149 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// story is one scenario as it happens.
+type story struct {
+	*instance
+	// whenBroken is called as soon as a scenario has broken something: nothing, or the manager dies as well.
+	whenBroken func(t *testing.T)
+	// told are the figures of the scenario.
+	told []string
+	// calm says that nothing else is broken.
+	calm bool
+}
+
+// tell adds to the line that the scenario ends with.
+func (s *story) tell(format string, args ...any) {
+	s.told = append(s.told, fmt.Sprintf(format, args...))
+}
+
+// scenario is something that goes wrong or changes, and what must come of it.
+type scenario struct {
+	name string
+	run  func(t *testing.T, s *story)
+	// machines says that the machines below the clusters must be ours to break.
+	machines bool
+}
+
+var scenarios = []scenario{
+	{name: "primary Pod deleted under load", run: deletePrimary},
+	{name: "replica Pods deleted under load", run: deleteReplicas},
+	{name: "all Pods deleted at once", run: deleteAllPods},
+	{name: "primary process killed", run: killProcess, machines: true},
+	{name: "node rebooted", run: rebootNode, machines: true},
+	{name: "image rolled out under load", run: rollImage},
+	{name: "configuration rolled out under load", run: rollConfig},
+	{name: "wrong image", run: wrongImage},
+	{name: "scaled to 1, 3, 2 and 3", run: scale},
+	{name: "volume of a replica lost", run: loseReplicaVolume},
+	{name: "Services deleted", run: deleteServices},
+	{name: "ConfigMap and PodDisruptionBudget deleted", run: deleteChildren},
+	{name: "password Secret deleted", run: deleteSecret},
+	{name: "storage grown", run: growStorage},
+	{name: "volume of the primary lost", run: losePrimaryVolume},
+	{name: "hub cut off", run: cutHub, machines: true},
+}
+
+// TestRedis breaks a Redis in every way that it must survive. Its scenarios share one instance and keep checking all data
+// that was ever acknowledged.
+func TestRedis(t *testing.T) {
+	w := connect(t)
+	r := w.place(t, "e2e-calm")
+	runAll(t, r, "", func(*testing.T) {})
+	t.Run("no password anywhere", r.noPasswordAnywhere)
+	r.remove(t)
+}
+
+// TestRedisWithoutManager is the same, but the manager is killed in the middle of every scenario: the result is the same.
+func TestRedisWithoutManager(t *testing.T) {
+	w := connect(t)
+	r := w.place(t, "e2e-killed")
+	runAll(t, r, ", manager killed", w.killManager)
+	r.remove(t)
+}
+
+func runAll(t *testing.T, r *instance, suffix string, whenBroken func(t *testing.T)) {
+	for _, sc := range scenarios {
+		t.Run(sc.name, func(t *testing.T) {
+			if sc.machines && !r.ours() {
+				say("  %-52s not run: the machines below the given clusters are not ours to break", sc.name+suffix)
+				t.Skip("the machines below the given clusters are not ours to break")
+			}
+			s := &story{instance: r, whenBroken: whenBroken, calm: suffix == ""}
+			defer func() {
+				verdict := "ok  "
+				if t.Failed() {
+					verdict = "FAIL"
+					r.describe(t)
+				}
+				say("%s %-52s %s", verdict, sc.name+suffix, strings.Join(s.told, ", "))
+			}()
+			sc.run(t, s)
+		})
+	}
+}
+
+// say shows a line at once, whatever the test's output is kept for.
+func say(format string, args ...any) {
+	_, _ = fmt.Fprintf(os.Stdout, format+"\n", args...)
+}
+
+// describe logs what a person would look at first.
+func (r *instance) describe(t *testing.T) {
+	for _, c := range []cluster{r.hub, r.member} {
+		seen, err := r.copyOf(t.Context(), c)
+		if err != nil {
+			t.Logf("%s: %v", c.name, err)
+			continue
+		}
+		for _, condition := range seen.Status.Conditions {
+			t.Logf("%s: %s is %s (%s): %s", c.name, condition.Type, condition.Status, condition.Reason, condition.Message)
+		}
+	}
+	pods, err := r.pods(t.Context(), r.member)
+	if err != nil {
+		t.Logf("%s: %v", r.member.name, err)
+	}
+	for name, pod := range pods {
+		t.Logf("%s: Pod %s is %s since %s, ready %t, with spec %s", r.member.name, name, pod.Status.Phase, pod.CreationTimestamp, podReady(pod),
+			pod.Annotations[flotillav1.AnnotationSpecHash])
+		for _, status := range pod.Status.ContainerStatuses {
+			t.Logf("%s: Pod %s: restarted %d times, now %+v, before %+v", r.member.name, name, status.RestartCount, status.State, status.LastTerminationState)
+		}
+	}
+}
+
+// underLoad writes while something happens, waits until all is well again, and counts what was lost.
+func (s *story) underLoad(t *testing.T, happen func(w *writer)) (*writer, int) {
+	t.Helper()
+	w := s.startWriter(t)
+	happen(w)
+	s.settle(t)
+	s.stopWriter(w)
+	lost := s.check(t)
+	s.tell("%s, %d lost", w.figures(), lost)
+	return w, lost
+}
+
+// mustKeepAll is underLoad for what may cost no acknowledged write.
+func (s *story) mustKeepAll(t *testing.T, happen func(w *writer)) *writer {
+	t.Helper()
+	w, lost := s.underLoad(t, happen)
+	if lost > 0 {
+		t.Errorf("%d acknowledged writes were lost", lost)
+	}
+	return w
+}

@@ -1,0 +1,55 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// settings say which clusters the suite runs on.
+type settings struct {
+	// dir is where hack/e2e.sh has its clusters; empty when the clusters were given.
+	dir string
+	// hub and members are kubeconfig files; a member is registered under the name of its file.
+	hub     string
+	members []string
+	// image is what every Redis starts with, next what it is updated to, missing one that no node can have.
+	image, next, missing string
+	// cut is how long the hub is cut off.
+	cut time.Duration
+}
+
+func load(t *testing.T) settings {
+	t.Helper()
+	s := settings{
+		image:   cmp.Or(os.Getenv("E2E_IMAGE"), "localhost/redis:e2e"),
+		next:    cmp.Or(os.Getenv("E2E_IMAGE_NEXT"), "localhost/redis:next"),
+		missing: cmp.Or(os.Getenv("E2E_IMAGE_MISSING"), "localhost/redis:missing"),
+	}
+	var err error
+	if s.cut, err = time.ParseDuration(cmp.Or(os.Getenv("E2E_CUT"), "5m")); err != nil {
+		t.Fatalf("reading E2E_CUT: %v", err)
+	}
+	if s.hub = os.Getenv("E2E_HUB"); s.hub != "" {
+		s.members = strings.Split(os.Getenv("E2E_MEMBERS"), ",")
+	} else {
+		s.dir = cmp.Or(os.Getenv("E2E_DIR"), filepath.Join("..", "..", ".e2e"))
+		s.hub = filepath.Join(s.dir, "kubeconfigs", "hub")
+		s.members = []string{filepath.Join(s.dir, "kubeconfigs", "member-1"), filepath.Join(s.dir, "kubeconfigs", "member-2")}
+	}
+	if len(s.members) != 2 {
+		t.Fatalf("the suite needs a hub and two members: E2E_HUB=<kubeconfig> E2E_MEMBERS=<kubeconfig>,<kubeconfig>")
+	}
+	return s
+}
+
+// ours tells whether the machines below the clusters are ours to break.
+func (s settings) ours() bool { return s.dir != "" }

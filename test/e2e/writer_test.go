@@ -1,0 +1,161 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// connections is how many clients write at once, each the next key only after the last was acknowledged.
+	connections = 4
+	// pace keeps the data set small enough for a run of an hour.
+	pace = 3 * time.Millisecond
+	// noticeable is the shortest time without an acknowledged write that counts as an outage; a busy machine has pauses.
+	noticeable = 500 * time.Millisecond
+)
+
+// ledger is what was acknowledged: of each connection the keys from 0 to below its number.
+type ledger struct {
+	prefix string
+	counts [connections]int
+}
+
+func (l ledger) total() int {
+	sum := 0
+	for _, n := range l.counts {
+		sum += n
+	}
+	return sum
+}
+
+func (l ledger) key(connection, n int) string {
+	return l.prefix + ":" + strconv.Itoa(connection) + ":" + strconv.Itoa(n)
+}
+
+// writer writes until it is stopped, and notes every acknowledged write and every pause.
+type writer struct {
+	ledger
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	// acks counts acknowledged writes while the writer runs.
+	acks    atomic.Int64
+	mu      sync.Mutex
+	last    time.Time
+	outages []time.Duration
+}
+
+// startWriter begins to write through the Service of the primary.
+func (r *instance) startWriter(t *testing.T) *writer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r.writers++
+	w := &writer{ledger: ledger{prefix: fmt.Sprintf("w%d", r.writers)}, cancel: cancel, last: time.Now()}
+	for i := range connections {
+		w.done.Go(func() {
+			c := r.dialPrimary()
+			defer func() { _ = c.Close() }()
+			w.write(ctx, c, i)
+		})
+	}
+	t.Cleanup(cancel)
+	return w
+}
+
+// write sets one key after the other. A write without an answer may have happened; it is repeated until it has one.
+func (w *writer) write(ctx context.Context, c *redis.Client, connection int) {
+	for ctx.Err() == nil {
+		n := w.counts[connection]
+		if err := c.Set(ctx, w.key(connection, n), n, 0).Err(); err == nil {
+			w.counts[connection]++
+			w.acknowledged()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pace):
+		}
+	}
+}
+
+func (w *writer) acknowledged() {
+	w.acks.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if pause := now.Sub(w.last); pause > noticeable {
+		w.outages = append(w.outages, pause)
+	}
+	w.last = now
+}
+
+// stop ends the writing and adds what was acknowledged to what the instance must have.
+func (r *instance) stopWriter(w *writer) {
+	w.cancel()
+	w.done.Wait()
+	r.ledgers = append(r.ledgers, w.ledger)
+}
+
+// longest returns the longest outage.
+func (w *writer) longest() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.outages) == 0 {
+		return 0
+	}
+	return slices.Max(w.outages)
+}
+
+// figures say what was written and how long nothing could be.
+func (w *writer) figures() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := fmt.Sprintf("%d writes acknowledged", w.total())
+	if len(w.outages) == 0 {
+		return text + ", no outage"
+	}
+	slices.Sort(w.outages)
+	return fmt.Sprintf("%s, %d outages p50 %.1fs p95 %.1fs max %.1fs", text, len(w.outages),
+		quantile(w.outages, 50).Seconds(), quantile(w.outages, 95).Seconds(), w.outages[len(w.outages)-1].Seconds())
+}
+
+// quantile returns a percentile of a sorted list: the smallest that so many percent do not exceed.
+func quantile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[max(0, (len(sorted)*percent+99)/100-1)]
+}
+
+// missing counts the acknowledged writes that a server does not have as they were written.
+func (l ledger) missing(ctx context.Context, c *redis.Client) (int, error) {
+	const batch = 2000
+	lost := 0
+	for connection, count := range l.counts {
+		for from := 0; from < count; from += batch {
+			var keys []string
+			for n := from; n < min(from+batch, count); n++ {
+				keys = append(keys, l.key(connection, n))
+			}
+			values, err := c.MGet(ctx, keys...).Result()
+			if err != nil {
+				return 0, fmt.Errorf("reading %d keys from %q: %w", len(keys), keys[0], err)
+			}
+			for i, value := range values {
+				if value != strconv.Itoa(from+i) {
+					lost++
+				}
+			}
+		}
+	}
+	return lost, nil
+}
