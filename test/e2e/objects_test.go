@@ -145,12 +145,7 @@ func loseReplicaVolume(t *testing.T, s *story) {
 // losePrimaryVolume loses the only copy that may serve: it must not start empty, or the replicas would follow it there.
 func losePrimaryVolume(t *testing.T, s *story) {
 	w := s.startWriter(t)
-	eventually(t, settleTime, "1000 writes", func(context.Context) error {
-		if acks := w.acks.Load(); acks < 1000 {
-			return fmt.Errorf("%d writes so far", acks)
-		}
-		return nil
-	})
+	w.awaitWrites(t)
 	s.stopWriter(w)
 	claim := s.loseVolume(t, 0)
 	s.awaitCondition(t, flotillav1.ConditionEmptyPrimaryBlocked, metav1.ConditionTrue, "")
@@ -181,6 +176,7 @@ func losePrimaryVolume(t *testing.T, s *story) {
 	s.settle(t)
 	s.forget()
 	after := s.startWriter(t)
+	after.awaitWrites(t)
 	eventually(t, settleTime, "the annotation is gone", func(ctx context.Context) error {
 		seen, err := s.copyOf(ctx, s.member)
 		if err != nil {

@@ -130,8 +130,10 @@ func (r *instance) describe(t *testing.T) {
 func (s *story) underLoad(t *testing.T, happen func(w *writer)) (*writer, int) {
 	t.Helper()
 	w := s.startWriter(t)
+	w.awaitWrites(t)
 	happen(w)
 	s.settle(t)
+	w.awaitWrites(t)
 	s.stopWriter(w)
 	lost := s.check(t)
 	s.tell("%s, %d lost", w.figures(), lost)

@@ -101,7 +101,20 @@ func (w *writer) acknowledged() {
 	w.last = now
 }
 
-// stop ends the writing and adds what was acknowledged to what the instance must have.
+// awaitWrites waits until some more writes were acknowledged.
+func (w *writer) awaitWrites(t *testing.T) {
+	t.Helper()
+	const some = 500
+	began := w.acks.Load()
+	eventually(t, settleTime, "writes are acknowledged", func(context.Context) error {
+		if acks := w.acks.Load() - began; acks < some {
+			return fmt.Errorf("%d since then", acks)
+		}
+		return nil
+	})
+}
+
+// stopWriter ends the writing and adds what was acknowledged to what the instance must have.
 func (r *instance) stopWriter(w *writer) {
 	w.cancel()
 	w.done.Wait()
