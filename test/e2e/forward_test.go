@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +25,7 @@ const redisPort = 6379
 
 // forward connects to a port of a Pod through the API server: given clusters need not have addresses that this machine
 // reaches. Each connection is a session of its own, so that it ends when its Pod does.
-func forward(ctx context.Context, c cluster, namespace, pod string, port int) (net.Conn, error) {
+func forward(c cluster, namespace, pod string, port int) (net.Conn, error) {
 	transport, upgrader, err := spdy.RoundTripperFor(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to forward to %q: %w", pod, err)

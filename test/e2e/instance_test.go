@@ -257,7 +257,7 @@ func (r *instance) awaitCondition(t *testing.T, conditionType string, status met
 func (r *instance) dialPrimary() *redis.Client {
 	return r.dial(func(ctx context.Context) (net.Conn, error) {
 		if !r.ours() {
-			return forward(ctx, r.member, r.namespace, redisName+"-0", redisPort)
+			return forward(r.member, r.namespace, redisName+"-0", redisPort)
 		}
 		var service corev1.Service
 		if err := r.member.Get(ctx, r.key(redisName+"-primary"), &service); err != nil {
@@ -271,7 +271,7 @@ func (r *instance) dialPrimary() *redis.Client {
 func (r *instance) dialPod(pod corev1.Pod) *redis.Client {
 	return r.dial(func(ctx context.Context) (net.Conn, error) {
 		if !r.ours() {
-			return forward(ctx, r.member, pod.Namespace, pod.Name, redisPort)
+			return forward(r.member, pod.Namespace, pod.Name, redisPort)
 		}
 		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(redisPort)))
 	})

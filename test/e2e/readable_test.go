@@ -6,22 +6,32 @@
 package e2e
 
 import (
+	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// readable returns everything in a cluster that may be read without the right to read Secrets: objects, logs, and on
-// machines that are ours the command lines of all processes.
+// readable returns everything in a cluster that may be read without the right to read Secrets: objects, logs, metrics,
+// and on machines that are ours the command lines of all processes.
 func (r *instance) readable(t *testing.T, c cluster) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -41,10 +51,72 @@ func (r *instance) readable(t *testing.T, c cluster) map[string]string {
 		found[fmt.Sprintf("%T", list)] = string(text)
 	}
 	r.readLogs(t, c, found)
-	if r.ours() && c.name == r.hub.name {
-		readCommandLines(t, found)
+	if c.name == r.hub.name {
+		r.readMetrics(t, found)
+		if r.ours() {
+			readCommandLines(t, found)
+		}
 	}
 	return found
+}
+
+// readMetrics reads the metrics of the manager's Pods as who may read them, through the API server.
+func (r *instance) readMetrics(t *testing.T, found map[string]string) {
+	t.Helper()
+	scraper := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "scraper"}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: r.namespace + "-scraper"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "flotilla-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: r.namespace, Name: "scraper"}},
+	}
+	token := &authenticationv1.TokenRequest{}
+	for _, obj := range []client.Object{scraper, binding} {
+		if err := r.hub.Create(t.Context(), obj); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatalf("creating %T: %v", obj, err)
+		}
+	}
+	t.Cleanup(func() { _ = r.hub.Delete(context.WithoutCancel(t.Context()), binding) })
+	if err := r.hub.SubResource("token").Create(t.Context(), scraper, token); err != nil {
+		t.Fatalf("asking for a token: %v", err)
+	}
+	var pods corev1.PodList
+	if err := r.hub.List(t.Context(), &pods, client.InNamespace(managerNamespace), managerLabels); err != nil {
+		t.Fatalf("listing the manager's Pods: %v", err)
+	}
+	for _, pod := range pods.Items {
+		found["metrics of "+pod.Name] = r.scrape(t, pod, token.Status.Token)
+	}
+}
+
+// scrape fetches the metrics of one Pod. Its certificate is made at each start, so there is nothing to check it against.
+func (r *instance) scrape(t *testing.T, pod corev1.Pod, token string) string {
+	t.Helper()
+	const port = 8443
+	scraper := http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if !r.ours() {
+				return forward(r.hub, pod.Namespace, pod.Name, port)
+			}
+			return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
+		},
+	}}
+	defer scraper.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+pod.Name+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := scraper.Do(request)
+	if err != nil {
+		t.Fatalf("reading the metrics of %q: %v", pod.Name, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("reading the metrics of %q: %s, %v", pod.Name, response.Status, err)
+	}
+	return string(text)
 }
 
 func (r *instance) readLogs(t *testing.T, c cluster, found map[string]string) {
