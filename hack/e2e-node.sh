@@ -226,7 +226,10 @@ stop() {
 		done <"$procs"
 	done
 	until_true 30 nothing_left || die "processes of $CLUSTER do not end"
-	awk '{print $5}' /proc/self/mountinfo | grep -E '^/(run/.+|var/lib/kubelet/.+)' | sort -r | while read -r target; do umount -l "$target"; done
+	# A mount may go together with another one.
+	for target in $(awk '{print $5}' /proc/self/mountinfo | grep -E '^/(run/.+|var/lib/kubelet/.+)' | sort -r); do
+		umount -l "$target" 2>/dev/null || true
+	done
 	find /run -mindepth 1 -delete 2>/dev/null || true
 	! ip link show cni0 >/dev/null 2>&1 || ip link delete cni0
 	find /sys/fs/cgroup -depth -path "*/$CGROUP/*" -type d -exec rmdir {} + 2>/dev/null || true
