@@ -32,8 +32,8 @@ func NewController(name string, mgr mcmanager.Manager, members Directory, worker
 	if workers < 1 {
 		return nil, fmt.Errorf("making controller %q: it has %d workers, it needs at least one", name, workers)
 	}
-	// Every option is set here, because multicluster-runtime applies none of the manager's defaults for controllers.
-	created, err := mccontroller.NewTyped(name, mgr, controller.TypedOptions[Request]{
+	// Every option is set here, because an unmanaged controller has none of the manager's defaults.
+	inner, err := controller.NewTypedUnmanaged(name, controller.TypedOptions[Request]{
 		MaxConcurrentReconciles: workers,
 		CacheSyncTimeout:        sourceStartTimeout,
 		RecoverPanic:            new(true),
@@ -50,6 +50,10 @@ func NewController(name string, mgr mcmanager.Manager, members Directory, worker
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making controller %q: %w", name, err)
+	}
+	created := newEngagingController(inner)
+	if err := mgr.Add(created); err != nil {
+		return nil, fmt.Errorf("adding controller %q to the manager: %w", name, err)
 	}
 	return created, nil
 }

@@ -5,11 +5,14 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,8 +42,15 @@ type link struct {
 
 	mu      sync.Mutex // Guards the fields below; nothing waits while holding it.
 	watches map[*watchBody]struct{}
+	conns   map[*linkConn]struct{}
+	// calls is how many requests are under way, until their bodies are closed.
+	calls   int
 	retired bool
 }
+
+// errRetired answers every request that comes to a link after it was retired. Nothing of the request was touched, so that
+// it can be sent through another link.
+var errRetired = errors.New("the credential is not in use any more")
 
 // newLink prepares connections; nothing is dialled yet.
 func newLink(c *credential, clk clock.Clock) (*link, error) {
@@ -48,11 +58,14 @@ func newLink(c *credential, clk clock.Clock) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: c.policy.control}
+	l := &link{
+		credential: c, clock: clk, limits: Limits{}.withDefaults(),
+		watches: map[*watchBody]struct{}{}, conns: map[*linkConn]struct{}{},
+	}
 	transport := &http.Transport{
 		// Nil proxies nothing: the environment of the manager does not decide where a member is.
 		Proxy:                  http.ProxyURL(c.proxy),
-		DialContext:            dialer.DialContext,
+		DialContext:            l.dial,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
 		MaxIdleConnsPerHost:    25,
@@ -65,35 +78,92 @@ func newLink(c *credential, clk clock.Clock) (*link, error) {
 	}
 	h2.ReadIdleTimeout = readIdleTimeout
 	h2.PingTimeout = pingTimeout
-	return &link{credential: c, http: transport, clock: clk, limits: Limits{}.withDefaults(), watches: map[*watchBody]struct{}{}}, nil
+	l.http = transport
+	return l, nil
+}
+
+// dial makes a connection.
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: l.credential.policy.control}
+	inner, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	conn := &linkConn{Conn: inner, link: l}
+	l.mu.Lock()
+	drained := l.retired && l.calls == 0
+	if !drained {
+		l.conns[conn] = struct{}{}
+	}
+	l.mu.Unlock()
+	if drained {
+		// The request that it was dialled for took another one or was given up.
+		_ = inner.Close()
+		return nil, errRetired
+	}
+	return conn, nil
 }
 
 // RoundTrip implements http.RoundTripper.
 func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
-	if isWatch(req) {
-		resp, err := l.http.RoundTrip(l.address(req.Context(), req))
-		switch {
-		case err != nil:
-			return nil, err
-		case resp.StatusCode == http.StatusOK:
-			resp.Body = l.follow(req, resp.Body)
-		default:
-			resp.Body = &limitedBody{ReadCloser: resp.Body, left: l.limits.AnswerBytes}
+	if !l.begin() {
+		return nil, errRetired
+	}
+	ctx, cancel := req.Context(), func() {}
+	watch, limit := isWatch(req), l.limits.AnswerBytes
+	if !watch {
+		deadline := callDeadline
+		if isList(req) {
+			deadline, limit = listDeadline, l.limits.ListBytes
 		}
-		return resp, nil
+		ctx, cancel = context.WithTimeout(ctx, deadline)
 	}
-	deadline, limit := callDeadline, l.limits.AnswerBytes
-	if isList(req) {
-		deadline, limit = listDeadline, l.limits.ListBytes
-	}
-	ctx, cancel := context.WithTimeout(req.Context(), deadline)
+	done := sync.OnceFunc(func() { cancel(); l.finish() })
 	resp, err := l.http.RoundTrip(l.address(ctx, req))
 	if err != nil {
-		cancel()
+		done()
 		return nil, err
 	}
-	resp.Body = &callBody{ReadCloser: &limitedBody{ReadCloser: resp.Body, left: limit}, cancel: cancel}
+	resp.Body = &callBody{ReadCloser: resp.Body, done: done}
+	if watch && resp.StatusCode == http.StatusOK {
+		resp.Body = l.follow(req, resp.Body)
+	} else {
+		resp.Body = &limitedBody{ReadCloser: resp.Body, left: limit}
+	}
 	return resp, nil
+}
+
+// begin counts a request, unless the link is retired.
+func (l *link) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.retired {
+		l.calls++
+	}
+	return !l.retired
+}
+
+// finish counts a request that is over. The last one of a retired link takes the connections with it.
+func (l *link) finish() {
+	l.mu.Lock()
+	l.calls--
+	l.mu.Unlock()
+	l.hangUp()
+}
+
+// hangUp closes the connections of a link that is retired and has nothing under way. It does not leave that to the HTTP
+// transport, which takes a connection for busy until it has cleaned up behind the last request, and then keeps it for as
+// long as connections may be idle.
+func (l *link) hangUp() {
+	l.mu.Lock()
+	var conns []*linkConn
+	if l.retired && l.calls == 0 {
+		conns = slices.Collect(maps.Keys(l.conns))
+	}
+	l.mu.Unlock()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
 }
 
 // address copies a request for ctx, directs it to the member's server, authenticates it and says who asks.
@@ -148,14 +218,14 @@ func (l *link) endWatches() {
 	}
 }
 
-// retire ends the link without disturbing what is under way: closing its connections would fail running writes. They end
-// when they are idle.
+// retire ends the link without disturbing what is under way: closing its connections would fail running writes. The last
+// one of them closes the connections.
 func (l *link) retire() {
 	l.mu.Lock()
 	l.retired = true
 	l.mu.Unlock()
 	l.endWatches()
-	l.http.CloseIdleConnections()
+	l.hangUp()
 }
 
 // isWatch says whether a request opens a watch.
@@ -190,14 +260,28 @@ func isList(req *http.Request) bool {
 	return len(parts) == 1
 }
 
-// callBody ends the deadline of a call when its body has been read.
+// callBody ends a call when its body is closed.
 type callBody struct {
 	io.ReadCloser
-	cancel context.CancelFunc
+	done func()
 }
 
 // Close implements io.Closer.
 func (b *callBody) Close() error {
-	defer b.cancel()
+	defer b.done()
 	return b.ReadCloser.Close()
+}
+
+// linkConn is a connection of a link, which forgets it when it is closed.
+type linkConn struct {
+	net.Conn
+	link *link
+}
+
+// Close implements net.Conn.
+func (c *linkConn) Close() error {
+	c.link.mu.Lock()
+	delete(c.link.conns, c)
+	c.link.mu.Unlock()
+	return c.Conn.Close()
 }

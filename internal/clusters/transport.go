@@ -76,27 +76,41 @@ func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t.broken.Err() != nil {
-		return refuseRequest(req, errEnded)
-	}
 	if isWatch(req) {
 		return t.watch(req)
+	}
+	if t.broken.Err() != nil {
+		return refuseRequest(req, errEnded)
 	}
 	if t.permit != nil && isWrite(req) {
 		if err := t.permit(req.Context()); err != nil {
 			return refuseRequest(req, err)
 		}
 	}
-	l, away, _ := t.current()
-	if away && req.Context().Value(probeKey{}) == nil {
-		return refuseRequest(req, errAway)
-	}
-	resp, err := l.RoundTrip(req)
+	resp, err := t.call(req)
 	t.observe(resp, err)
 	if err == nil && isList(req) {
 		resp.Body = t.limitList(req, resp.Body)
 	}
 	return resp, err
+}
+
+// call sends a request through the link that is in use.
+func (t *transport) call(req *http.Request) (*http.Response, error) {
+	for {
+		l, away, _ := t.current()
+		if away && req.Context().Value(probeKey{}) == nil {
+			return refuseRequest(req, errAway)
+		}
+		resp, err := l.RoundTrip(req)
+		switch {
+		case !errors.Is(err, errRetired):
+			return resp, err
+		case t.broken.Err() != nil:
+			return refuseRequest(req, errEnded)
+		}
+		// The credential was rotated this very moment.
+	}
 }
 
 // cacheWay is the transport as the caches use it.
@@ -128,9 +142,15 @@ func (t *transport) watch(req *http.Request) (*http.Response, error) {
 	}
 	forbidden, unsure := false, false
 	for {
+		if t.broken.Err() != nil {
+			return refuseRequest(req, errEnded)
+		}
 		l, away, next := t.current()
 		if !away {
 			resp, err := t.resume(req, l, &unsure)
+			if errors.Is(err, errRetired) {
+				continue
+			}
 			if req.Context().Err() != nil || !t.holds(resp, err, &forbidden) {
 				return t.deliver(req, resp, err)
 			}
@@ -159,6 +179,8 @@ func (t *transport) resume(req *http.Request, l *link, unsure *bool) (*http.Resp
 	case errors.Is(err, errRestored):
 		t.breaks(errRestored)
 	case errors.Is(err, errExpired):
+	case errors.Is(err, errRetired):
+		return nil, err
 	case !*unsure:
 		*unsure = true
 		return nil, err
@@ -281,9 +303,9 @@ func (t *transport) swap(next *link) {
 
 // close ends the transport for good.
 func (t *transport) close() {
+	t.breaks(context.Canceled)
 	l, _, _ := t.current()
 	l.retire()
-	t.breaks(context.Canceled)
 }
 
 // cause is why the session must end, or nil.

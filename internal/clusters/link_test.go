@@ -1,0 +1,71 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// open returns the connections of a link.
+func (l *link) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+func TestLink_hangs_up_when_it_is_retired_and_its_last_call_is_done(t *testing.T) {
+	g := NewWithT(t)
+	f := newTransportFixture(t)
+	l, _, _ := f.transport.current()
+	ended := f.stream(t.Context())
+	await(t, "the watch", f.api.watches)
+	f.api.stall.Store(true)
+	running := make(chan error, 1)
+	go func() { _, _, err := f.get(t.Context(), "/api/v1/nodes/a"); running <- err }()
+	for f.api.stalled.Load() == 0 {
+		runtime.Gosched()
+	}
+	f.transport.close()
+	await(t, "the end of the watch", ended)
+	g.Expect(l.open()).To(Equal(1), "the call is under way")
+	f.api.stall.Store(false)
+	if err := await(t, "the call that was under way", running); err != nil {
+		t.Errorf("the call that was under way failed: %v", err)
+	}
+	g.Eventually(l.open).Within(5 * time.Second).Should(BeZero())
+	if _, _, err := f.get(t.Context(), "/api/v1/nodes/b"); !errors.Is(err, errEnded) {
+		t.Errorf("a call after the end: %v", err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://member/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.RoundTrip(req); !errors.Is(err, errRetired) { //nolint:bodyclose // There is none.
+		t.Errorf("a request to a retired link: %v", err)
+	}
+}
+
+func TestLink_keeps_no_connection_that_is_made_too_late(t *testing.T) {
+	f := newTransportFixture(t)
+	l, _, _ := f.transport.current()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	l.retire()
+	if _, err := l.dial(t.Context(), "tcp", listener.Addr().String()); !errors.Is(err, errRetired) {
+		t.Errorf("got %v", err)
+	}
+	if n := l.open(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+}
