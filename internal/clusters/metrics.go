@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -86,12 +87,28 @@ var (
 		reconcileSeconds, eventsDropped, credentialExpiry, watchesReopened, probeSeconds, rotations, relists, queues, inventories,
 	}
 
+	// restRequests counts the requests of all clients by host, which is the name for a member.
+	restRequests = registeredRestRequests()
+
 	// observing is held while a series of a member is written, so that forgetMetrics has the last word.
 	observing sync.Mutex
 )
 
 func init() {
 	metrics.Registry.MustRegister(collectors...)
+}
+
+// registeredRestRequests returns the collector that controller-runtime has registered and does not export.
+func registeredRestRequests() *prometheus.CounterVec {
+	same := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
+	}, []string{"code", "method", "host"})
+	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](metrics.Registry.Register(same)); ok {
+		if existing, ok := registered.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing
+		}
+	}
+	return same
 }
 
 // observeReconcile records the duration of a pass, unless the member has been offboarded meanwhile.
@@ -171,4 +188,5 @@ func forgetMetrics(clusterName string) {
 	probeSeconds.DeletePartialMatch(series)
 	rotations.DeletePartialMatch(series)
 	relists.DeletePartialMatch(series)
+	restRequests.DeletePartialMatch(prometheus.Labels{"host": clusterName})
 }

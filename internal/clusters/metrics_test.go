@@ -66,7 +66,7 @@ func named(t *testing.T, clusterName string) []string {
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			for _, label := range metric.GetLabel() {
-				if label.GetName() == "cluster" && label.GetValue() == clusterName {
+				if (label.GetName() == "cluster" || label.GetName() == "host") && label.GetValue() == clusterName {
 					names[family.GetName()] = true
 				}
 			}
