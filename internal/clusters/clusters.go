@@ -73,6 +73,9 @@ type Snapshot struct {
 	Namespaces []string
 	// Kinds is the list of our kinds that the member takes part in; empty means all.
 	Kinds []string
+	// Off says, by kind of ours, why the manager can do nothing about it in the member now, with a reason of MemberCluster's:
+	// rights are missing, or what it consists of cannot be read. What is known of the kind is from before.
+	Off map[string]string
 	// Lacks lists, by kind, the fields of spec that the member's schema lacks. Definitions differs whenever one of the
 	// member's CustomResourceDefinitions has changed.
 	Lacks       map[string][]MissingField
@@ -85,10 +88,16 @@ func (s Snapshot) Visible() bool { return s.State == StateReady }
 // Writable reports whether placement and the reconcilers may write to the member now.
 func (s Snapshot) Writable() bool { return s.State == StateReady && !s.Paused && !s.Frozen }
 
-// Serves reports whether the member takes part in a kind.
-func (s Snapshot) Serves(kind string) bool {
-	return len(s.Kinds) == 0 || slices.Contains(s.Kinds, kind)
+// TakesPart reports whether the member is to have objects of a kind. Placement chooses by it.
+func (s Snapshot) TakesPart(kind string) bool { return takesPart(s.Kinds, kind) }
+
+// takesPart reads the list of kinds of a registration.
+func takesPart(kinds []string, kind string) bool {
+	return len(kinds) == 0 || slices.Contains(kinds, kind)
 }
+
+// Serves reports whether the manager can work with a kind in the member: the member takes part in it, and it is not off.
+func (s Snapshot) Serves(kind string) bool { return s.TakesPart(kind) && s.Off[kind] == "" }
 
 // Directory tells about members. It never does I/O and never blocks.
 type Directory interface {

@@ -186,6 +186,8 @@ type served struct {
 	states []definitionState
 	// forbidden says that the member does not allow the manager to upgrade them; it is not tried again before a change.
 	forbidden bool
+	// denied are the rights that are missing.
+	denied denials
 }
 
 // identity differs whenever one of the definitions has changed.
@@ -228,7 +230,7 @@ func (s served) outdated() bool {
 	return !s.forbidden && slices.ContainsFunc(s.states, definitionState.outdated)
 }
 
-// verdict is condition APIsServed of a member that serves every kind.
+// verdict is condition APIsServed of a member that serves a kind at least.
 func (s served) verdict(installs bool) verdict {
 	remedy := "apply config/member there"
 	if names := s.names(func(state definitionState) bool { return state.deleting }); len(names) > 0 {
@@ -237,6 +239,9 @@ func (s served) verdict(installs bool) verdict {
 		}
 		return verdict{status: "False", reason: flotillav1.ReasonCRDMissing, message: fmt.Sprintf(
 			"The member is deleting %s and with them every object of the kind; %s", strings.Join(names, ", "), remedy)}
+	}
+	if kinds, names := s.denied.missed(); len(kinds) > 0 {
+		return deniedVerdict(kinds, names)
 	}
 	if names := s.names(definitionState.older); len(names) > 0 {
 		message := "The member has older CRDs than the manager: " + strings.Join(names, ", ")

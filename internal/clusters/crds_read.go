@@ -142,6 +142,7 @@ func (p *Pool) settle(ctx context.Context, api *memberAPI, found *findings, mayI
 		if err != nil {
 			return err
 		}
+		after.denied = found.served.denied
 		found.served = after
 	}
 	if refused := checkServed(found.served.resources); refused != nil {

@@ -22,7 +22,7 @@ const drainInterval = 2 * time.Second
 // drained says how far the removal of the copies is. The verdict is empty when nobody can tell now.
 func (p *Pool) drained(ctx context.Context, m *member, s Snapshot) verdict {
 	left, counted := 0, false
-	if c := m.cluster(); c != nil && s.Visible() {
+	if c := m.cluster(); c != nil && s.Visible() && len(s.Off) == 0 {
 		var err error
 		if left, err = p.countCopies(ctx, c.GetCache()); err != nil {
 			p.log.Error(err, "Counting the copies in a member that is drained", "cluster", string(m.name))

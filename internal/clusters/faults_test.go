@@ -216,6 +216,9 @@ func fault(fault clusterstest.Fault) func(*testing.T, *clusterstest.Server) {
 	return func(t *testing.T, s *clusterstest.Server) { s.Misbehave(t, fault) }
 }
 
+// unreadLeap is how long after a resource cannot be watched any more that shows.
+const unreadLeap = unreadTime + sweepPause
+
 // faultCases is the table. elsewhere is where redirects lead.
 func faultCases(elsewhere *clusterstest.Server) []faultCase {
 	reachable := func(reason string) expectation {
@@ -258,10 +261,17 @@ func faultCases(elsewhere *clusterstest.Server) []faultCase {
 		{name: "lists without end", begin: fault(clusterstest.Endless(false)), atStart: over, later: over},
 		{name: "sends a gzip bomb", begin: fault(clusterstest.Endless(true)), atStart: over, later: over},
 		{name: "sends changes without end", begin: fault(clusterstest.Restless()), later: over},
-		{name: "sends malformed JSON", begin: fault(clusterstest.Garbage("application/json", `{"items":[{`)), atStart: unsynced},
-		{name: "sends malformed protobuf", begin: fault(clusterstest.Garbage("application/vnd.kubernetes.protobuf", "k8s\x00\xff\xff\xff")), atStart: unsynced},
+		{name: "sends malformed JSON", begin: fault(clusterstest.Garbage("application/json", `{"items":[{`)), atStart: unsynced, later: stalled, leap: unreadLeap, heals: true},
+		{
+			name: "sends malformed protobuf", begin: fault(clusterstest.Garbage("application/vnd.kubernetes.protobuf", "k8s\x00\xff\xff\xff")),
+			atStart: unsynced, later: stalled, leap: unreadLeap, heals: true,
+		},
+		{
+			name: "allows one resource less", begin: fault(clusterstest.Forbid("configmaps")), heals: true, leap: unreadLeap,
+			atStart: served(flotillav1.ReasonForbidden), later: served(flotillav1.ReasonForbidden),
+		},
 		{name: "never ends the initial events", begin: fault(clusterstest.WithoutInitialEnd()), atStart: expectation{flotillav1.ConditionCachesSynced, "True " + flotillav1.ReasonSynced}},
-		{name: "lacks a CRD", begin: removeCRD, atStart: served(flotillav1.ReasonCRDMissing)},
+		{name: "lacks a CRD", begin: removeCRD, atStart: served(flotillav1.ReasonCRDMissing), later: served(flotillav1.ReasonCRDMissing), leap: unreadLeap},
 		{
 			name: "is another cluster than before", later: accepted(flotillav1.ReasonIdentityChanged),
 			begin: func(_ *testing.T, s *clusterstest.Server) { s.Identify("another"); s.Cut() },
@@ -308,6 +318,30 @@ func (f *fleetOfFaults) registerFaulty(t *testing.T, prefix string, cases []faul
 		members = append(members, member)
 	}
 	return members
+}
+
+// cutOff begins a fault that shows in watches, and waits until these have been asked for in vain.
+func (f *fleetOfFaults) cutOff(t *testing.T, member *faultyMember) {
+	t.Helper()
+	before := member.server.Requests()
+	member.begin(t, member.server)
+	f.Eventually(member.server.Requests).Should(BeNumerically(">", before+int64(len(watchedKinds()))), member.name)
+}
+
+// heal ends faults and waits until nothing of them shows any more.
+func (f *fleetOfFaults) heal(t *testing.T, members []*faultyMember) {
+	t.Helper()
+	for _, member := range members {
+		member.server.Misbehave(t, clusterstest.Fault{})
+	}
+	f.clock.leap(recheckPause)
+	for _, member := range members {
+		for condition, well := range map[string]string{
+			flotillav1.ConditionReady: "True Connected", flotillav1.ConditionCachesSynced: "True Synced", flotillav1.ConditionAPIsServed: "True AllServed",
+		} {
+			f.Eventually(f.condition(member.secret.Name, condition)).Within(60*time.Second).Should(Equal(well), member.name)
+		}
+	}
 }
 
 // TestFaults has all faulty members of a kind at once beside a healthy one, which is worse than each of them alone, and
@@ -371,7 +405,6 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("later", func(t *testing.T) {
 		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.later == expectation{} })
-		slices.SortStableFunc(chosen, func(a, b faultCase) int { return int(a.leap - b.leap) })
 		members := f.registerFaulty(t, "later", chosen, func(*testing.T, *faultyMember) {})
 		for _, member := range members {
 			f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("True Connected"))
@@ -380,19 +413,23 @@ func TestFaults(t *testing.T) {
 			f.Eventually(func() string { return f.saw(theirs) }).Should(Equal("of a fake"))
 		}
 		for _, member := range members {
-			member.begin(t, member.server)
+			// Watches that are silent must be open again before time passes; what cannot be read at all is tried again at once.
+			if member.leap != unreadLeap {
+				member.begin(t, member.server)
+			}
 		}
-		for i, member := range members {
-			t.Run(member.name, func(t *testing.T) {
-				if i > 0 && member.leap > members[i-1].leap {
-					f.clock.leap(member.leap - members[i-1].leap)
+		for _, leap := range []time.Duration{0, unreadLeap, stallTime + time.Second} {
+			group := slices.DeleteFunc(slices.Clone(members), func(m *faultyMember) bool { return m.leap != leap })
+			if leap == unreadLeap {
+				for _, member := range group {
+					f.cutOff(t, member)
 				}
-				show(t, member, member.later)
-				if member.heals {
-					member.server.Misbehave(t, clusterstest.Fault{})
-					NewWithT(t).Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Within(20 * time.Second).Should(Equal("True Connected"))
-				}
-			})
+			}
+			f.clock.leap(leap)
+			for _, member := range group {
+				t.Run(member.name, func(t *testing.T) { show(t, member, member.later) })
+			}
+			f.heal(t, slices.DeleteFunc(group, func(m *faultyMember) bool { return !m.heals }))
 		}
 		bounded(t, members)
 	})

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -207,8 +208,11 @@ func explain(err error) verdict {
 		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s; check it", int(status), http.StatusText(int(status))))
 	case errors.As(err, &api):
 		return failed(flotillav1.ReasonProbeFailed, fmt.Sprintf("The API server answers %d %s; check it", api.Status().Code, http.StatusText(int(api.Status().Code))))
-	default:
+	case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF):
 		return failed(flotillav1.ReasonProbeFailed, "The API server cannot be reached; check it and the network to it")
+	default:
+		// The HTTP client makes a net.Error of all that happens on the way, so that there was an answer.
+		return failed(flotillav1.ReasonProbeFailed, "The API server answers, but not as one does; check what answers there")
 	}
 }
 

@@ -30,26 +30,37 @@ type watchedKind struct {
 	object client.Object
 	// group and resource as authorization names them.
 	group, resource string
+	// of is the kind of ours that the objects are watched for.
+	of string
 	// label that an object must carry to be cached; empty caches all. The API server selects.
 	label string
 	// trim shortens an object before it is cached; nil only strips managedFields.
 	trim func(any) (any, error)
 }
 
+// Our kinds in members.
+const (
+	kindRedis    = "Redis"
+	kindNodePool = "NodePool"
+)
+
+// ourKinds returns both.
+func ourKinds() []string { return []string{kindNodePool, kindRedis} }
+
 // watchedKinds returns the fixed set of cached kinds. Secrets, Leases and Namespaces are not among them: they are read
 // live and by name.
 func watchedKinds() []watchedKind {
 	return []watchedKind{
-		{object: &flotillav1.Redis{}, group: flotillav1.GroupVersion.Group, resource: "redises"},
-		{object: &flotillav1.NodePool{}, group: flotillav1.GroupVersion.Group, resource: "nodepools"},
-		{object: &corev1.Node{}, resource: "nodes", trim: trimNode},
-		{object: &corev1.Pod{}, resource: "pods", label: flotillav1.LabelRedis, trim: trimPod},
-		{object: &corev1.Service{}, resource: "services", label: flotillav1.LabelRedis},
-		{object: &corev1.ConfigMap{}, resource: "configmaps", label: flotillav1.LabelRedis},
-		{object: &corev1.PersistentVolumeClaim{}, resource: "persistentvolumeclaims", label: flotillav1.LabelRedis},
-		{object: &appsv1.StatefulSet{}, group: appsv1.GroupName, resource: "statefulsets", label: flotillav1.LabelRedis},
-		{object: &policyv1.PodDisruptionBudget{}, group: policyv1.GroupName, resource: "poddisruptionbudgets", label: flotillav1.LabelRedis},
-		{object: &nodev1.RuntimeClass{}, group: nodev1.GroupName, resource: "runtimeclasses", label: flotillav1.LabelNodePool},
+		{object: &flotillav1.Redis{}, group: flotillav1.GroupVersion.Group, resource: "redises", of: kindRedis},
+		{object: &flotillav1.NodePool{}, group: flotillav1.GroupVersion.Group, resource: "nodepools", of: kindNodePool},
+		{object: &corev1.Node{}, resource: "nodes", of: kindNodePool, trim: trimNode},
+		{object: &corev1.Pod{}, resource: "pods", of: kindRedis, label: flotillav1.LabelRedis, trim: trimPod},
+		{object: &corev1.Service{}, resource: "services", of: kindRedis, label: flotillav1.LabelRedis},
+		{object: &corev1.ConfigMap{}, resource: "configmaps", of: kindRedis, label: flotillav1.LabelRedis},
+		{object: &corev1.PersistentVolumeClaim{}, resource: "persistentvolumeclaims", of: kindRedis, label: flotillav1.LabelRedis},
+		{object: &appsv1.StatefulSet{}, group: appsv1.GroupName, resource: "statefulsets", of: kindRedis, label: flotillav1.LabelRedis},
+		{object: &policyv1.PodDisruptionBudget{}, group: policyv1.GroupName, resource: "poddisruptionbudgets", of: kindRedis, label: flotillav1.LabelRedis},
+		{object: &nodev1.RuntimeClass{}, group: nodev1.GroupName, resource: "runtimeclasses", of: kindNodePool, label: flotillav1.LabelNodePool},
 	}
 }
 

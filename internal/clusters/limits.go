@@ -178,6 +178,13 @@ func (a *allowance) completeLocked() {
 	}
 }
 
+// isInitial says whether the list is not complete.
+func (a *allowance) isInitial() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.initial
+}
+
 // spent says that a stream has delivered so much that it should be opened again: a client may still wait for the end of
 // something.
 func (a *allowance) spent() bool {

@@ -67,6 +67,8 @@ type member struct {
 	probing, renewing, checking, sweeping, inspecting bool
 	renewAt, checkAt, sweepAt, inspectAt              time.Time
 	noWatchList                                       bool
+	// recheckAt is when it may be asked again what the member serves and allows.
+	recheckAt time.Time
 	// noticed says that a definition has changed and is to be read.
 	noticed bool
 	// offboarding says that the member leaves; over that it has left.

@@ -61,6 +61,10 @@ type session struct {
 	claimed bool
 	// served is what the member serves of our group.
 	served served
+	// uncached are the kinds that were off when the caches were made, so that there are none of theirs.
+	uncached denials
+	// unread are the resources that cannot be watched although the member answers.
+	unread []string
 	// disengage ends the controllers' interest; stop ends the caches after that.
 	engaged   context.Context //nolint:containedctx // It is the lifetime that Engage is given.
 	disengage context.CancelFunc
@@ -163,7 +167,7 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 		return nil, found, err
 	}
 	progress(StateSyncing)
-	s, err := p.sync(ctx, name, way, api)
+	s, err := p.sync(ctx, name, way, api, found.served.denied)
 	if err != nil {
 		return nil, found, err
 	}
@@ -176,12 +180,12 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 // errSyncTimeout says that the caches did not fill in time.
 var errSyncTimeout = errors.New("the caches did not fill in time")
 
-// sync starts the caches of a member and waits until each watched kind has been read.
-func (p *Pool) sync(ctx context.Context, name string, way *transport, api *memberAPI) (*session, error) {
+// sync starts the caches of a member, but for those of kinds that are off, and waits until all have been read.
+func (p *Pool) sync(ctx context.Context, name string, way *transport, api *memberAPI, off denials) (*session, error) {
 	// The caches live as long as the incarnation, not as the attempt: their context descends from the pool's.
 	lifetime, stop := context.WithCancel(p.lifetime())
 	cached := &footprint{limits: p.cfg.Limits, clock: p.cfg.Clock, lifetime: lifetime, exceeded: way.breaks}
-	inner, err := p.newCluster(name, way, cached)
+	inner, err := p.newCluster(name, way, cached, off)
 	if err != nil {
 		stop()
 		return nil, err
@@ -196,7 +200,7 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 	s := &session{
 		incarnation: p.incarnations.Add(1), transport: way, api: api,
 		cluster: &memberCluster{Cluster: inner, cached: cached, funcs: map[int]func(){}},
-		engaged: engaged, disengage: disengage, stop: stop,
+		engaged: engaged, disengage: disengage, stop: stop, uncached: off,
 	}
 	go func() {
 		defer recoverTo(p.log.WithValues("cluster", name), "Cache of a member panicked")
@@ -204,7 +208,7 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 			p.log.Error(err, "Running the cache of a member", "cluster", name)
 		}
 	}()
-	stores, err := p.waitForCaches(ctx, inner.GetCache())
+	stores, err := p.waitForCaches(ctx, inner.GetCache(), off)
 	if err == nil {
 		err = cached.fill(stores)
 	}
@@ -216,12 +220,15 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport, api *membe
 }
 
 // waitForCaches returns the caches when each watched kind has been read, or fails when that takes too long.
-func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) ([]toolscache.Store, error) {
+func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache, off denials) ([]toolscache.Store, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.SyncTimeout, errSyncTimeout)
 	defer cancel()
 	unsynced := map[string]cache.Informer{}
 	var stores []toolscache.Store
 	for _, kind := range watchedKinds() {
+		if _, isOff := off[kind.of]; isOff {
+			continue
+		}
 		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("watching %s: %w", kind.resource, err)
@@ -239,14 +246,15 @@ func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache) ([]tool
 }
 
 // newCluster makes the cache and the clients of a member. Nothing runs yet.
-func (p *Pool) newCluster(name string, way *transport, cached *footprint) (cluster.Cluster, error) {
+func (p *Pool) newCluster(name string, way *transport, cached *footprint, off denials) (cluster.Cluster, error) {
 	c, err := cluster.New(memberConfig(name), func(o *cluster.Options) {
 		o.Scheme = p.cfg.Scheme
 		o.Logger = p.log.WithValues("cluster", name)
 		o.HTTPClient = httpClient(way)
 		o.NewCache = func(config *rest.Config, options cache.Options) (cache.Cache, error) {
 			options.HTTPClient = httpClient(cacheWay{way})
-			return cache.New(config, options)
+			all, err := cache.New(config, options)
+			return &kindCache{Cache: all, scheme: options.Scheme, without: off}, err
 		}
 		o.MapperProvider = func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return p.mapper, nil }
 		o.Cache = cache.Options{ByObject: cached.limit(cacheByObject()), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}

@@ -88,6 +88,7 @@ func (m *member) onInspected(s *session, found inspection) {
 		}
 		return
 	}
+	found.served.denied = s.served.denied
 	s.served = found.served
 	m.update(func(p *publication) {
 		p.snapshot.Lacks, p.snapshot.Definitions = found.served.lacks(), found.served.identity()

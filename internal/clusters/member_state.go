@@ -207,5 +207,6 @@ func (m *member) take(p *publication, found *findings) {
 	}
 	if found.served.states != nil {
 		p.snapshot.Lacks, p.snapshot.Definitions = found.served.lacks(), found.served.identity()
+		p.snapshot.Off = kindsOff(found.served.denied, nil)
 	}
 }

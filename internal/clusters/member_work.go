@@ -132,7 +132,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.retries.reset()
 	m.health = health{policy: m.pool.cfg.Health, lastGood: now, lastProbe: now}
 	m.renewAt, m.checkAt, m.sweepAt = now.Add(m.pool.cfg.ClaimRenewal), now, now.Add(sweepPause)
-	m.inspectAt = now.Add(m.pool.cfg.InspectInterval)
+	m.inspectAt, m.recheckAt = now.Add(m.pool.cfg.InspectInterval), time.Time{}
 	m.pool.keepUID(s.uid, m.name)
 	s.transport.guard()
 	m.follow(s)
@@ -147,6 +147,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	})
 	m.log.Info("Engaging member", "incarnation", s.incarnation, "version", found.version)
 	m.normal(eventEngaged, "Engage", fmt.Sprintf("Engaged cluster %q, Kubernetes %s", m.name, found.version))
+	m.tellOff(nil, m.snapshot().Off)
 	m.spawn(func() func() {
 		err := m.pool.aware.Engage(s.engaged, m.name, s.cluster)
 		return func() {

@@ -165,7 +165,8 @@ func TestCacheWay_counts_lists_of_filled_caches(t *testing.T) {
 			f := newTransportFixture(t)
 			counted := 0
 			f.transport.relisted = func() { counted++ }
-			f.transport.noWatchList, f.transport.guarded = tc.noWatchList, !tc.filling
+			f.transport.noWatchList.Store(tc.noWatchList)
+			f.transport.guarded = !tc.filling
 			f.api.status.Store(http.StatusNotFound)
 			f.client = httpClient(cacheWay{f.transport})
 			if _, _, err := f.get(t.Context(), tc.path); err != nil {

@@ -14,13 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -186,7 +180,7 @@ func (p *Pool) preflight(ctx context.Context, api *memberAPI, in *attemptInput) 
 	// From here on the registration stands for this cluster, whatever else is missing.
 	found.uid = uid
 	found.verdicts[flotillav1.ConditionCredentialsAccepted] = in.accepted()
-	if err := p.checkRights(ctx, api, in.registration.paused); err != nil {
+	if found.served.denied, err = p.checkRights(ctx, api, &in.registration); err != nil {
 		return found, err
 	}
 	if refused == nil {
@@ -261,104 +255,6 @@ func checkNotHub(ctx context.Context, api *memberAPI, resources []string) error 
 		return refuseIdentity(flotillav1.ReasonMemberIsHub, "The registration leads to a cluster that has MemberClusters, and so is a hub itself; remove the registration, or the MemberClusters there")
 	}
 	return nil
-}
-
-// right is something that the manager does in a member.
-type right struct{ verb, group, resource, subresource, namespace string }
-
-// String says it in words.
-func (r right) String() string {
-	resource := r.resource
-	if r.subresource != "" {
-		resource += "/" + r.subresource
-	}
-	if r.group != "" {
-		resource += "." + r.group
-	}
-	return r.verb + " " + resource
-}
-
-// requiredRights lists what is asked for: reading every watched kind and, unless the member is paused, the writes without
-// which nothing works. It is a sample; what is missing beyond it shows on the object concerned.
-func requiredRights(paused bool) []right {
-	var rights []right
-	for _, kind := range watchedKinds() {
-		rights = append(rights, right{verb: "list", group: kind.group, resource: kind.resource}, right{verb: "watch", group: kind.group, resource: kind.resource})
-	}
-	if paused {
-		return rights
-	}
-	ours := flotillav1.GroupVersion.Group
-	return append(rights,
-		right{verb: "patch", group: ours, resource: "redises"},
-		right{verb: "patch", group: ours, resource: "redises", subresource: "status"},
-		right{verb: "patch", group: ours, resource: "nodepools"},
-		right{verb: "patch", group: ours, resource: "nodepools", subresource: "status"},
-		right{verb: "patch", resource: "nodes"},
-		right{verb: "delete", resource: "pods"},
-		right{verb: "create", resource: "services"},
-		right{verb: "create", resource: "configmaps"},
-		right{verb: "create", resource: "secrets"},
-		right{verb: "create", group: appsv1.GroupName, resource: "statefulsets"},
-		right{verb: "create", group: policyv1.GroupName, resource: "poddisruptionbudgets"},
-		right{verb: "create", group: nodev1.GroupName, resource: "runtimeclasses"},
-		right{verb: "create", group: coordinationv1.GroupName, resource: "leases", namespace: claimNamespace},
-	)
-}
-
-// checkRights refuses members that do not allow what the manager does.
-func (p *Pool) checkRights(ctx context.Context, api *memberAPI, paused bool) error {
-	missing, err := missingRights(ctx, api, requiredRights(paused))
-	if err == nil && len(missing) > 0 {
-		err = p.afterReady(ctx, api, func() error { missing, err = missingRights(ctx, api, missing); return err })
-	}
-	if err != nil {
-		return fmt.Errorf("asking for rights: %w", err)
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(missing))
-	for _, r := range missing {
-		names = append(names, r.String())
-	}
-	return refuseForbidden(names)
-}
-
-// refuseForbidden refuses a member for rights that are missing.
-func refuseForbidden(names []string) *refusal {
-	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+cutList(names, 5)+"; apply config/member there")
-}
-
-// missingRights asks the member for each right, a few at a time.
-func missingRights(ctx context.Context, api *memberAPI, rights []right) ([]right, error) {
-	allowed := make([]bool, len(rights))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4)
-	for i, r := range rights {
-		group.Go(func() error {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace,
-				},
-			}}
-			if err := api.client.Create(ctx, review); err != nil && !isForbidden(err) {
-				return err
-			}
-			allowed[i] = review.Status.Allowed
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	var missing []right
-	for i, r := range rights {
-		if !allowed[i] {
-			missing = append(missing, r)
-		}
-	}
-	return missing, nil
 }
 
 // cutList joins at most limit items.

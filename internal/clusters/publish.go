@@ -293,13 +293,38 @@ func setIfKnown(field *string, value string) {
 func readiness(s Snapshot) verdict {
 	switch s.State {
 	case StateReady:
-		return good(flotillav1.ReasonConnected, "The member is engaged")
+		return engagement(s)
 	case StatePending, StateConnecting:
 		return verdict{status: metav1.ConditionUnknown, reason: flotillav1.ReasonNotYetProbed, message: "The member is being connected"}
 	case StateSyncing:
 		return verdict{status: metav1.ConditionUnknown, reason: flotillav1.ReasonSyncing, message: "The member is being read"}
 	default:
 		return verdict{status: metav1.ConditionFalse, reason: s.Reason, message: s.Message}
+	}
+}
+
+// engagement is condition Ready of a member that is engaged. One that is of use for some kind is ready, with the reason
+// why it is not for the others.
+func engagement(s Snapshot) verdict {
+	var off, on []string
+	reason := flotillav1.ReasonConnected
+	for _, kind := range ourKinds() {
+		switch {
+		case !s.TakesPart(kind):
+		case s.Off[kind] != "":
+			off, reason = append(off, kind), s.Off[kind]
+		default:
+			on = append(on, kind)
+		}
+	}
+	switch {
+	case len(off) == 0:
+		return good(reason, "The member is engaged")
+	case len(on) == 0:
+		return verdict{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(
+			"The member answers, but %s is off there; see APIsServed and CachesSynced", cutList(off, 5))}
+	default:
+		return good(reason, fmt.Sprintf("The member is engaged; %s is off there, see APIsServed and CachesSynced", cutList(off, 5)))
 	}
 }
 

@@ -27,6 +27,10 @@ const (
 	longSilence = 5 * time.Minute
 	// stallTime is how long a watch may be silent; API servers send a bookmark about every minute.
 	stallTime = 5 * time.Minute
+	// unreadTime is for how long no watch of a resource lasts before that is more than bad luck, and lastingTime how long one
+	// must last.
+	unreadTime  = time.Minute
+	lastingTime = 5 * time.Second
 	// revisionLife is how long a revision that was read is good for, so that watches that come back together ask once.
 	revisionLife = time.Second
 )
@@ -51,12 +55,24 @@ type streams struct {
 	open map[string]*trafficBody
 	// stalled are the paths of the watches that were ended for their silence and that nothing was heard of since.
 	stalled map[string]bool
+	// lost is since when no watch of a path lasts.
+	lost map[string]time.Time
 }
 
 // newStreams knows nothing yet.
 func newStreams(clk clock.PassiveClock) *streams {
 	return &streams{
 		clock: clk, turn: make(chan struct{}, 1), heard: map[string]time.Time{}, open: map[string]*trafficBody{}, stalled: map[string]bool{},
+		lost: map[string]time.Time{},
+	}
+}
+
+// tried notes that a watch is asked for.
+func (s *streams) tried(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.lost[path]; !known && isWatchedPath(path) {
+		s.lost[path] = s.clock.Now()
 	}
 }
 
@@ -64,7 +80,8 @@ func newStreams(clk clock.PassiveClock) *streams {
 func (s *streams) opened(body *trafficBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard[body.path], s.open[body.path] = s.clock.Now(), body
+	body.since = s.clock.Now()
+	s.heard[body.path], s.open[body.path] = body.since, body
 }
 
 // closed notes that a watch is not read any more.
@@ -74,7 +91,42 @@ func (s *streams) closed(body *trafficBody) {
 	if s.open[body.path] == body {
 		delete(s.open, body.path)
 	}
+	if body.lasts(s.clock.Now()) {
+		delete(s.lost, body.path)
+	}
 }
+
+// unread returns the resources that cannot be watched: for long no watch of theirs has lasted. Why does not matter, a
+// refusal or an answer that makes no sense to whoever reads it.
+func (s *streams) unread() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	var unread []string
+	for path, since := range s.lost {
+		body := s.open[path]
+		switch {
+		case body != nil && body.lasts(now):
+			delete(s.lost, path)
+		case body != nil && now.Sub(body.since) >= lastingTime:
+			// It is still at the list that it begins with, which takes as long as it takes.
+		case now.Sub(since) >= unreadTime:
+			unread = append(unread, resourceOf(path))
+		}
+	}
+	slices.Sort(unread)
+	return unread
+}
+
+// resume forgets what was lost while the member was away.
+func (s *streams) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.lost)
+}
+
+// resourceOf is the resource that a path is the collection of.
+func resourceOf(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
 // hear notes that a watch delivers.
 func (s *streams) hear(path string) {
@@ -84,29 +136,32 @@ func (s *streams) hear(path string) {
 	delete(s.stalled, path)
 }
 
-// endStalled ends the watches of which neither an event nor a bookmark was heard for too long, so that they are resumed.
-// It returns how many these were, and the resources that nothing is heard of since they were ended.
-func (s *streams) endStalled() (ended int, silent []string) {
+// endStalled ends the watches of which neither an event nor a bookmark was heard for too long, so that they are resumed,
+// and those that have not come to the end of the list that they begin with, so that it is read in another way. It returns
+// how many these were, whether some were in a list, and the resources that nothing is heard of since they were ended.
+func (s *streams) endStalled() (ended int, listing bool, silent []string) {
 	s.mu.Lock()
 	now := s.clock.Now()
 	var bodies []*trafficBody
 	for path, body := range s.open {
-		if now.Sub(s.heard[path]) >= stallTime {
+		endless := body.allowance.isInitial() && now.Sub(body.since) >= stallTime
+		if endless || now.Sub(s.heard[path]) >= stallTime {
 			// The silence counts anew, because the watch is to be resumed and not to be listed again.
 			s.heard[path], s.stalled[path] = now, true
 			bodies = append(bodies, body)
 			delete(s.open, path)
+			listing = listing || endless
 		}
 	}
 	for path := range s.stalled {
-		silent = append(silent, path[strings.LastIndex(path, "/")+1:])
+		silent = append(silent, resourceOf(path))
 	}
 	s.mu.Unlock()
 	for _, body := range bodies {
 		body.end()
 	}
 	slices.Sort(silent)
-	return len(bodies), silent
+	return len(bodies), listing, silent
 }
 
 // silent says whether nothing was heard of a watch for too long, and counts as having heard of it: whoever asks lists.

@@ -188,11 +188,11 @@ func TestStreams_end_a_silent_watch(t *testing.T) {
 		runtime.Gosched()
 	}
 	clk.SetTime(clk.Now().Add(stallTime - time.Second))
-	if ended, stalled := f.transport.streams.endStalled(); ended != 0 || len(stalled) > 0 {
+	if ended, _, stalled := f.transport.streams.endStalled(); ended != 0 || len(stalled) > 0 {
 		t.Fatalf("ended %d watches early, %v", ended, stalled)
 	}
 	clk.SetTime(clk.Now().Add(time.Second))
-	if ended, stalled := f.transport.streams.endStalled(); ended != 1 || !slices.Equal(stalled, []string{"nodes"}) {
+	if ended, _, stalled := f.transport.streams.endStalled(); ended != 1 || !slices.Equal(stalled, []string{"nodes"}) {
 		t.Fatalf("ended %d watches, %v; want that of nodes", ended, stalled)
 	}
 	if err := await(t, "the end", silent); err != io.ErrUnexpectedEOF { //nolint:errorlint // client-go compares so.
@@ -200,11 +200,11 @@ func TestStreams_end_a_silent_watch(t *testing.T) {
 	}
 	f.resume(t, "/api/v1/nodes", 100)
 	await(t, "the watch to be resumed and not to be listed again", h.watches)
-	if ended, stalled := f.transport.streams.endStalled(); ended != 0 || !slices.Equal(stalled, []string{"nodes"}) {
+	if ended, _, stalled := f.transport.streams.endStalled(); ended != 0 || !slices.Equal(stalled, []string{"nodes"}) {
 		t.Errorf("a watch that is open again but silent: ended %d, %v", ended, stalled)
 	}
 	f.transport.streams.hear("/api/v1/nodes")
-	if _, stalled := f.transport.streams.endStalled(); len(stalled) > 0 {
+	if _, _, stalled := f.transport.streams.endStalled(); len(stalled) > 0 {
 		t.Errorf("%v delivers again", stalled)
 	}
 }

@@ -43,7 +43,7 @@ type transport struct {
 	// kick asks for a probe now. It does not block.
 	kick func()
 	// noWatchList makes reflectors list: some proxies never deliver the end of the initial events.
-	noWatchList bool
+	noWatchList atomic.Bool
 	// permit is asked before each write, however it came about; nil permits all.
 	permit func(context.Context) error
 	// relisted is told of each list that a cache makes although it was filled.
@@ -68,8 +68,9 @@ type transport struct {
 
 // newTransport starts with the breaker closed and without holding anything.
 func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
-	t := &transport{clock: clk, kick: kick, noWatchList: noWatchList, streams: newStreams(clk), link: l, good: make(chan struct{}), pages: map[string]*atomic.Int64{}}
+	t := &transport{clock: clk, kick: kick, streams: newStreams(clk), link: l, good: make(chan struct{}), pages: map[string]*atomic.Int64{}}
 	t.flow.clock = clk
+	t.noWatchList.Store(noWatchList)
 	t.broken, t.breaks = context.WithCancelCause(context.Background())
 	return t
 }
@@ -120,7 +121,7 @@ type cacheWay struct{ *transport }
 func (w cacheWay) RoundTrip(req *http.Request) (*http.Response, error) {
 	lists := isList(req) && !req.URL.Query().Has("continue")
 	if isWatch(req) {
-		lists = isWatchList(req.URL.Query()) && !w.noWatchList
+		lists = isWatchList(req.URL.Query()) && !w.noWatchList.Load()
 	}
 	if lists && w.isGuarded() {
 		w.relisted()
@@ -137,7 +138,8 @@ func (t *transport) isGuarded() bool {
 
 // watch sends a watch request until it gets an answer that its reflector must see.
 func (t *transport) watch(req *http.Request) (*http.Response, error) {
-	if t.noWatchList && isWatchList(req.URL.Query()) {
+	t.streams.tried(req.URL.Path)
+	if t.noWatchList.Load() && isWatchList(req.URL.Query()) {
 		return plainResponse(req, http.StatusBadRequest, "sendInitialEvents is not used with this member"), nil
 	}
 	forbidden, unsure := false, false
@@ -282,6 +284,7 @@ func (t *transport) closeBreaker() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.away = false
+	t.streams.resume()
 	t.wakeLocked()
 }
 

@@ -3,7 +3,10 @@
 
 package clusters
 
-import "io"
+import (
+	"io"
+	"time"
+)
 
 // trafficBody counts what a watch delivers as traffic, and limits it.
 type trafficBody struct {
@@ -12,6 +15,13 @@ type trafficBody struct {
 	path      string
 	limits    Limits
 	allowance allowance
+	// since is when it was opened; it belongs to streams.
+	since time.Time
+}
+
+// lasts says whether a watch is past the list that it may begin with, and has been open for a while.
+func (b *trafficBody) lasts(now time.Time) bool {
+	return !b.allowance.isInitial() && now.Sub(b.since) >= lastingTime
 }
 
 // Read implements io.Reader.

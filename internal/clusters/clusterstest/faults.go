@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 )
@@ -182,6 +183,30 @@ func Garbage(contentType, body string) Fault {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, body)
 	})
+}
+
+// Forbid refuses lists and watches of a resource, and says so to whoever asks for any right on it.
+func Forbid(resource string) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		if strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
+			sent, err := io.ReadAll(req.Body)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(sent, []byte(resource)) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`)
+				return
+			}
+			req.Body = io.NopCloser(bytes.NewReader(sent))
+		}
+		if c, err := parse(req); err == nil && c.kind.resource == resource && c.name == "" && req.Method == http.MethodGet {
+			reply(w, req, http.StatusForbidden, statusOf(apierrors.NewForbidden(c.kind.groupResource(), "", nil)))
+			return
+		}
+		well.ServeHTTP(w, req)
+	}}
 }
 
 // WithoutInitialEnd has watches that begin with a list whose end is never told.

@@ -104,11 +104,11 @@ func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 		Name:       string(snapshot.Name),
 		Labels:     snapshot.Labels,
 		Accepted:   snapshot.Accepted,
-		Serves:     snapshot.Serves(r.Kind.Name),
+		Serves:     snapshot.TakesPart(r.Kind.Name),
 		Draining:   snapshot.Draining,
 		Namespaces: snapshot.Namespaces,
 		Decided:    snapshot.Decided,
-		Visible:    snapshot.Visible(),
+		Visible:    snapshot.Visible() && snapshot.Off[r.Kind.Name] == "",
 		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
 	}
 }

@@ -22,6 +22,7 @@ const (
 	unreachable  = "The cluster cannot be reached; numbers are the last known ones"
 	notConnected = "The cluster is not ready; its MemberCluster says why"
 	notServing   = "The cluster does not take part in this kind"
+	switchedOff  = "The kind is off in the cluster; its MemberCluster says why; numbers are the last known ones"
 )
 
 // state is everything that a pass has read about a hub object's clusters.
@@ -90,7 +91,7 @@ func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 		Name:       string(snapshot.Name),
 		Labels:     snapshot.Labels,
 		Accepted:   snapshot.Accepted,
-		Serves:     snapshot.Serves(r.Kind.Name),
+		Serves:     snapshot.TakesPart(r.Kind.Name),
 		Draining:   snapshot.Draining,
 		Decided:    snapshot.Decided,
 		Namespaces: snapshot.Namespaces,
@@ -104,6 +105,8 @@ func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 		member.Message = notServing
 	case snapshot.State == clusters.StateUnreachable:
 		member.Reason, member.Message = flotillav1.ReasonClusterUnreachable, unreachable
+	case snapshot.Visible() && !snapshot.Serves(r.Kind.Name):
+		member.Message = switchedOff
 	}
 	return member
 }

@@ -34,6 +34,11 @@ func (s *Summary) observeOrphans(ctx context.Context, counted *count, snapshot c
 		if !fleet.IsOrphan(item) || !known {
 			continue
 		}
+		if snapshot.Off[kind.Name] != "" {
+			// Whether it is still there cannot be seen now.
+			counted.orphaned = append(counted.orphaned, item)
+			continue
+		}
 		key := fleet.AttentionKey(item).Object
 		found := kind.New()
 		if err := member.GetClient().Get(ctx, key, found); err != nil {

@@ -98,6 +98,34 @@ func TestReconcile_an_outage_keeps_the_numbers(t *testing.T) {
 	f.wantEvents("Normal ClusterReady eu-1: ", "Warning ClusterUnreachable eu-1: ")
 }
 
+func TestReconcile_a_kind_that_is_off_is_not_known(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{All: true})
+	placed := &flotillav1.Redis{}
+	f.place(redis, placed)
+	status(f, f.member, placed, observed)
+	f.settle(redis)
+
+	f.directory.mu.Lock()
+	snapshot := f.directory.snapshots[eu1]
+	snapshot.Off = map[string]string{"Redis": flotillav1.ReasonForbidden}
+	f.directory.snapshots[eu1] = snapshot
+	f.directory.mu.Unlock()
+	f.settle(redis)
+	if len(redis.Status.Clusters) != 1 {
+		t.Fatalf("the clusters are %+v: a kind that is off is no reason to leave", redis.Status.Clusters)
+	}
+	entry := redis.Status.Clusters[0]
+	if entry.Ready != metav1.ConditionUnknown || entry.Reason != flotillav1.ReasonClusterNotReady || entry.Message != switchedOff || entry.ReadyReplicas != 3 {
+		t.Errorf("the entry is %+v", entry)
+	}
+	f.directory.become(eu1, clusters.StateReady, true)
+	f.settle(redis)
+	if entry := redis.Status.Clusters[0]; entry.Ready != metav1.ConditionTrue {
+		t.Errorf("the kind is on again, and the entry is %+v", entry)
+	}
+}
+
 func TestReconcile_a_restart_changes_nothing_until_members_are_decided(t *testing.T) {
 	f := newFixture(t, redisKind)
 	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})

@@ -180,3 +180,25 @@ func TestCount_report_puts_the_longest_unwell_first(t *testing.T) {
 		t.Errorf("%d lines, from %s", len(attention), attention[0].Name)
 	}
 }
+
+func TestCount_keeps_what_was_counted_of_a_kind_that_is_off(t *testing.T) {
+	item := func(kind, reason string) flotillav1.Attention {
+		return flotillav1.Attention{Kind: kind, Name: "one", Reason: reason}
+	}
+	last := &flotillav1.MemberClusterStatus{
+		Summary: &flotillav1.MemberClusterSummary{
+			Redises: flotillav1.ObjectCounts{Total: 5, Ready: 4}, NodePools: flotillav1.ObjectCounts{Total: 2, Ready: 2}, Nodes: flotillav1.ObjectCounts{Total: 9, Ready: 8},
+		},
+		Attention: []flotillav1.Attention{item("Redis", flotillav1.ReasonPending), item("NodePool", flotillav1.ReasonPending), item("NodePool", flotillav1.ReasonOrphaned)},
+	}
+	off := clusters.Snapshot{Off: map[string]string{"NodePool": flotillav1.ReasonForbidden}}
+	counted := count{redises: flotillav1.ObjectCounts{Total: 6, Ready: 6}}
+	counted.keep(off, last)
+	want := count{
+		redises: flotillav1.ObjectCounts{Total: 6, Ready: 6}, nodePools: last.Summary.NodePools, nodes: last.Summary.Nodes,
+		unwell: []flotillav1.Attention{item("NodePool", flotillav1.ReasonPending)},
+	}
+	if diff := cmp.Diff(want, counted, cmp.AllowUnexported(count{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -66,6 +66,7 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 		return ctrl.Result{}, fmt.Errorf("looking for orphaned copies in cluster %q: %w", req.Name, err)
 	}
 	before := memberCluster.DeepCopy()
+	count.keep(snapshot, &before.Status)
 	memberCluster.Status.Summary, memberCluster.Status.Attention = count.report()
 	if equality.Semantic.DeepEqual(before.Status, memberCluster.Status) {
 		return ctrl.Result{}, nil
@@ -117,6 +118,9 @@ func (s *Summary) observe(ctx context.Context, snapshot clusters.Snapshot) (coun
 			counted.add(objects, kind.Name, object)
 		}
 	}
+	if snapshot.Off[fleet.NodePool.Name] != "" {
+		return counted, nil
+	}
 	nodes := &corev1.NodeList{}
 	if err := member.GetCache().List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return count{}, fmt.Errorf("listing Nodes: %w", err)
@@ -128,6 +132,25 @@ func (s *Summary) observe(ctx context.Context, snapshot clusters.Snapshot) (coun
 		}
 	}
 	return counted, nil
+}
+
+// keep repeats what was counted last of a kind that is off: it is not known to be gone.
+func (c *count) keep(snapshot clusters.Snapshot, last *flotillav1.MemberClusterStatus) {
+	known := last.Summary
+	if known == nil {
+		known = &flotillav1.MemberClusterSummary{}
+	}
+	if snapshot.Off[fleet.Redis.Name] != "" {
+		c.redises = known.Redises
+	}
+	if snapshot.Off[fleet.NodePool.Name] != "" {
+		c.nodePools, c.nodes = known.NodePools, known.Nodes
+	}
+	for _, item := range last.Attention {
+		if snapshot.Off[item.Kind] != "" && !fleet.IsOrphan(item) {
+			c.unwell = append(c.unwell, item)
+		}
+	}
 }
 
 func (c *count) add(counts *flotillav1.ObjectCounts, kind string, object fleet.Object) {
