@@ -65,7 +65,7 @@ type fleetOfFaults struct {
 const healthy = "faults-healthy"
 
 // startFaults runs the pool, and the controller of a reconciler that reads each object from the member itself.
-func startFaults(t *testing.T) *fleetOfFaults {
+func startFaults(t *testing.T, workers int) *fleetOfFaults {
 	t.Helper()
 	f := &fleetOfFaults{clock: &leapClock{}, namespace: memberOne.Namespace(t), passed: make(chan struct{}, 1), seen: map[string]string{}}
 	registrations := hubCluster.Namespace(t)
@@ -93,7 +93,7 @@ func startFaults(t *testing.T) *fleetOfFaults {
 		counts: map[multicluster.ClusterName]int{}, ctxs: map[multicluster.ClusterName]context.Context{},
 		last: map[multicluster.ClusterName]cluster.Cluster{},
 	}
-	controller, err := NewController("faults", mgr, pool, 4, reconcile.TypedFunc[Request](f.reconcile))
+	controller, err := NewController("faults", mgr, pool, workers, reconcile.TypedFunc[Request](f.reconcile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func (f *fleetOfFaults) heal(t *testing.T, members []*faultyMember) {
 // TestFaults has all faulty members of a kind at once beside a healthy one, which is worse than each of them alone, and
 // takes as long as the slowest one.
 func TestFaults(t *testing.T) {
-	f := startFaults(t)
+	f := startFaults(t, 4)
 	elsewhere := clusterstest.Start(t)
 	usual := f.react(t, 20)
 	// A member that holds something up costs a deadline, which is 10 s. Less than that may be the CPU that the fakes take.

@@ -69,6 +69,7 @@ type member struct {
 	noWatchList                                       bool
 	// recheckAt is when it may be asked again what the member serves and allows.
 	recheckAt time.Time
+	restores  restores
 	// noticed says that a definition has changed and is to be read.
 	noticed bool
 	// offboarding says that the member leaves; over that it has left.

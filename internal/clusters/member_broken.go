@@ -58,9 +58,29 @@ func (m *member) onBroken(cause error) {
 	}
 	m.disconnect()
 	m.retries.reset()
-	m.retryAt = m.pool.cfg.Clock.Now()
+	m.retryAt = m.restores.next(m.pool.cfg.Clock.Now())
 	if errors.Is(cause, errRestored) {
 		m.setState(StatePending, flotillav1.ReasonSyncing, "The member was restored and is read again")
 		m.warning("MemberRestored", "Watch", fmt.Sprintf("Cluster %q went back to an earlier state and is read again", m.name))
 	}
+}
+
+// restoreCalm is how long after a member went back it may do so again without being suspected of doing it all the time.
+const restoreCalm = 10 * time.Minute
+
+// restores paces the incarnations of a member that goes back again and again.
+type restores struct {
+	last    time.Time
+	retries retries
+}
+
+// next returns when a member that has gone back is read again: at once, unless it did so before.
+func (r *restores) next(now time.Time) time.Time {
+	calm := r.last.IsZero() || now.Sub(r.last) >= restoreCalm
+	r.last = now
+	if calm {
+		r.retries.reset()
+		return now
+	}
+	return now.Add(r.retries.next(now, false))
 }

@@ -171,6 +171,9 @@ var errAnotherCluster = errors.New("another cluster answers")
 func (m *member) probe(ctx context.Context) {
 	m.probing = true
 	s, timeout, verify := m.session, m.health.timeout(), m.health.asked || (m.health.away != "" && m.health.goods+1 >= recoveries)
+	if s.transport.isSuspected() {
+		timeout = min(timeout, m.pool.cfg.Health.AwayTimeout)
+	}
 	// Whoever asks while the probe is on its way wants another one.
 	m.health.asked = false
 	m.spawn(func() func() {
@@ -211,6 +214,9 @@ func (m *member) onProbed(s *session, uid types.UID, err error) {
 		m.onRecovered(s, wasAway)
 	case err == nil:
 		s.transport.goodProbe()
+	}
+	if err != nil {
+		s.transport.badProbe()
 	}
 }
 

@@ -293,7 +293,7 @@ func setIfKnown(field *string, value string) {
 func readiness(s Snapshot) verdict {
 	switch s.State {
 	case StateReady:
-		return engagement(s)
+		return engagedAs(s)
 	case StatePending, StateConnecting:
 		return verdict{status: metav1.ConditionUnknown, reason: flotillav1.ReasonNotYetProbed, message: "The member is being connected"}
 	case StateSyncing:
@@ -303,9 +303,9 @@ func readiness(s Snapshot) verdict {
 	}
 }
 
-// engagement is condition Ready of a member that is engaged. One that is of use for some kind is ready, with the reason
+// engagedAs is condition Ready of a member that is engaged. One that is of use for some kind is ready, with the reason
 // why it is not for the others.
-func engagement(s Snapshot) verdict {
+func engagedAs(s Snapshot) verdict {
 	var off, on []string
 	reason := flotillav1.ReasonConnected
 	for _, kind := range ourKinds() {

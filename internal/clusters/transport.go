@@ -64,11 +64,14 @@ type transport struct {
 	away    bool                     // The breaker is open.
 	good    chan struct{}            // Closed, and replaced, when watches may be sent again.
 	pages   map[string]*atomic.Int64 // How large the list of a path is so far.
+
+	suspicion suspicion
 }
 
 // newTransport starts with the breaker closed and without holding anything.
 func newTransport(l *link, clk clock.PassiveClock, kick func(), noWatchList bool) *transport {
 	t := &transport{clock: clk, kick: kick, streams: newStreams(clk), link: l, good: make(chan struct{}), pages: map[string]*atomic.Int64{}}
+	t.suspicion.calls = map[*pendingCall]struct{}{}
 	t.flow.clock = clk
 	t.noWatchList.Store(noWatchList)
 	t.broken, t.breaks = context.WithCancelCause(context.Background())
@@ -103,7 +106,7 @@ func (t *transport) call(req *http.Request) (*http.Response, error) {
 		if away && req.Context().Value(probeKey{}) == nil {
 			return refuseRequest(req, errAway)
 		}
-		resp, err := l.RoundTrip(req)
+		resp, err := t.send(req, l)
 		switch {
 		case !errors.Is(err, errRetired):
 			return resp, err
@@ -265,6 +268,7 @@ func (t *transport) goodProbe() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.away {
+		t.suspicion.suspected = false
 		t.wakeLocked()
 	}
 }
@@ -283,7 +287,7 @@ func (t *transport) openBreaker() {
 func (t *transport) closeBreaker() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.away = false
+	t.away, t.suspicion.suspected = false, false
 	t.streams.resume()
 	t.wakeLocked()
 }

@@ -80,6 +80,14 @@ func (s *Server) Restore(revisions int64) {
 	s.Cut()
 }
 
+// Forget drops what watches could be resumed from. Those that are open go on.
+func (s *Server) Forget() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.store.revision++
+	s.store.since, s.store.changes = s.store.revision, nil
+}
+
 // keepLocked puts an object in; mu is held.
 func (s *store) keepLocked(k *kind, object client.Object) {
 	name := key{k, client.ObjectKeyFromObject(object)}
