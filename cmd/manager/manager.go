@@ -6,7 +6,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +42,15 @@ const (
 	leaseDuration = 60 * time.Second
 	renewDeadline = 45 * time.Second
 	retryPeriod   = 10 * time.Second
+)
+
+// A connection to the hub on which nothing is heard for the first is pinged, and dropped when the answer takes longer than
+// the second. With the defaults, 30 and 15 seconds, a connection that has died would be found out as late as renewing the
+// Lease ends, and for as long the hub's changes would not be seen.
+const (
+	hubReadIdleTimeout = 15 * time.Second
+	hubPingTimeout     = 10 * time.Second
+	hubDialTimeout     = 5 * time.Second
 )
 
 // Requests to the hub, all of them together.
@@ -178,7 +189,10 @@ func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interfac
 	config := rest.CopyConfig(hubConfig)
 	config.RateLimiter = nil
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, renewDeadline)
+	// A request may take half of what is given here. One that got no answer makes room for the next attempt, of which
+	// there are then four before the deadline.
+	const attempt = 2 * retryPeriod
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, attempt)
 }
 
 func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
@@ -186,9 +200,31 @@ func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := findOutDeadConnections(); err != nil {
+		return nil, err
+	}
+	// A dialer of its own gives each client a connection of its own, so that leader election does not share one.
+	config.Dial = (&net.Dialer{Timeout: hubDialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	config.UserAgent = "flotilla-manager"
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(hubQPS, hubBurst)
 	return config, nil
+}
+
+// findOutDeadConnections sets how client-go finds out that a connection has died, unless the environment says so already.
+// There is no other way to tell it. Only the hub's connections are made by client-go: members have transports of the pool.
+func findOutDeadConnections() error {
+	for name, timeout := range map[string]time.Duration{
+		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": hubReadIdleTimeout,
+		"HTTP2_PING_TIMEOUT_SECONDS":      hubPingTimeout,
+	} {
+		if os.Getenv(name) != "" {
+			continue
+		}
+		if err := os.Setenv(name, strconv.Itoa(int(timeout.Seconds()))); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func sources(configured []SourceConfig) []clusters.Source {

@@ -1,0 +1,84 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// hubBehindLine is a server that answers with a stream which never ends, behind a line, and a kubeconfig that leads there.
+func hubBehindLine(t *testing.T) (*testenv.Line, string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	line := testenv.NewLine(t, strings.TrimPrefix(server.URL, "https://"))
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"hub": {Server: "https://" + line.Addr(), CertificateAuthorityData: authority}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "hub"}},
+		CurrentContext: "hub",
+	}, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return line, kubeconfig
+}
+
+func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *testing.T) {
+	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+		t.Setenv(name, "")
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line, kubeconfig := hubBehindLine(t)
+	config, err := hubRESTConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := hub.Get(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Body.Close() }()
+	line.Drop(t)
+	began := time.Now()
+	_, err = io.ReadAll(stream.Body)
+	if err == nil || !strings.Contains(err.Error(), "connection lost") {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if took := time.Since(began); took > renewDeadline-retryPeriod {
+		t.Errorf("it took %v to find out; renewing the Lease ends after %v", took, renewDeadline)
+	}
+	began = time.Now()
+	if _, err := hub.Get(config.Host); err == nil {
+		t.Error("the line drops everything, and yet there was an answer")
+	}
+	if took := time.Since(began); took > retryPeriod {
+		t.Errorf("it took %v to give up connecting; the next attempt is due after %v", took, retryPeriod)
+	}
+}
