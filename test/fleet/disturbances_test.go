@@ -81,7 +81,7 @@ func deletedInTheMember(t *testing.T, f *fleet) {
 		now := f.node(name, node.Name)
 		g.Expect(now.Labels).To(HaveKeyWithValue("example.com/team", "web"))
 		g.Expect(tainted(now)).To(BeTrue())
-		g.Expect(f.poolEvents(member)).To(ContainElement("RuntimeClassRecreated"))
+		g.Expect(f.poolEvents(member)).To(ContainElements("RuntimeClassRecreated", "NodeHealed"))
 	}, 10*time.Second, 100*time.Millisecond).Should(Succeed())
 }
 

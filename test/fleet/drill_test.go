@@ -8,6 +8,7 @@ package fleet
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 func init() { idleTime = 5 * time.Minute }
 
-// TestDrill runs what takes too long for every day, on a fleet of its own.
+// TestDrill runs what takes too long for every day, on a fleet of its own. What its scenarios show is in the list of TestFleet.
 func TestDrill(t *testing.T) {
 	runScenarios(t, start(t), []scenario{
 		{"MembersJoin", membersJoin},
@@ -28,9 +29,17 @@ func TestDrill(t *testing.T) {
 		{"ManagerIsKilledOften", func(t *testing.T, f *fleet) { managerKilled(t, f, 20) }},
 		{"MemberIsRestored", memberRestored},
 		{"HubIsRebuiltEmpty", hubRebuilt},
+		{"KindsRemovedFromTheHub", kindsRemovedFromHub},
 		{"KindsRemovedFromAMember", kindsRemovedFromMember},
+		{"KindsInstalledInAMember", kindsInstalledInMember},
 	})
 }
+
+// stopped is how an API server goes away whose machine hangs: connections are accepted and nothing is answered.
+var stopped = outage{name: "Stopped", noticed: 45 * time.Second, resumes: true, begin: func(t *testing.T, f *fleet, cluster string) func(*testing.T) {
+	f.signal(t, cluster, apiServer, syscall.SIGSTOP)
+	return func(t *testing.T) { f.signal(t, cluster, apiServer, syscall.SIGCONT) }
+}}
 
 func everyOutage(t *testing.T, f *fleet) {
 	for _, name := range f.memberNames()[:3] {

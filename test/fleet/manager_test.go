@@ -57,17 +57,18 @@ func (f *fleet) startManager(t *testing.T) {
 	f.manager = f.runManager(t, "hub", hubID)
 }
 
-// runManager runs a manager for one hub; all of them write the same log.
-func (f *fleet) runManager(t *testing.T, hub, id string) *process {
+// runManager runs a manager for one hub, with more flags if given; all of them write the same log.
+func (f *fleet) runManager(t *testing.T, hub, id string, flags ...string) *process {
 	t.Helper()
 	log, err := os.OpenFile(f.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(filepath.Join(f.dir, "manager"),
+	cmd := exec.Command(filepath.Join(f.dir, "manager"), append([]string{
 		"--kubeconfig", f.managerKubeconfig(hub), "--hub-id", id, "--registration-sources", sources,
-		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1")
+		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1",
+	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
 	if err := cmd.Start(); err != nil {

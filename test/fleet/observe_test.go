@@ -273,7 +273,7 @@ func notOurs(resourceName string) bool {
 }
 
 // idleTime is how long nothing may be written; drills lengthen it.
-var idleTime = 30 * time.Second
+var idleTime = 20 * time.Second
 
 func conditionStatus(conditions []metav1.Condition, kind string) string {
 	condition := apimeta.FindStatusCondition(conditions, kind)

@@ -6,7 +6,6 @@ package fleet
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,10 +38,6 @@ var (
 			f.awaitReady(t, cluster)
 		}
 	}}
-	stopped = outage{name: "Stopped", noticed: 45 * time.Second, resumes: true, begin: func(t *testing.T, f *fleet, cluster string) func(*testing.T) {
-		f.signal(t, cluster, apiServer, syscall.SIGSTOP)
-		return func(t *testing.T) { f.signal(t, cluster, apiServer, syscall.SIGCONT) }
-	}}
 	cutOff = outage{name: "CutOff", noticed: 45 * time.Second, resumes: true, begin: func(t *testing.T, f *fleet, cluster string) func(*testing.T) {
 		f.lines[cluster].Drop(t)
 		return func(t *testing.T) { f.lines[cluster].Restore(t) }
@@ -62,14 +57,6 @@ func (o outage) start(t *testing.T, f *fleet, cluster string) (end func()) {
 	}
 	t.Cleanup(end)
 	return end
-}
-
-// outagesInTurn has one member after the other go away, each in another way.
-func outagesInTurn(t *testing.T, f *fleet) {
-	for i, o := range []outage{killed, stopped, cutOff} {
-		name := f.memberNames()[i]
-		t.Run(name+o.name, func(t *testing.T) { memberAway(t, f, name, o) })
-	}
 }
 
 // memberAway has a member go away under load and come back.

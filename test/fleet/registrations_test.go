@@ -4,7 +4,6 @@
 package fleet
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -64,14 +64,7 @@ func (f *fleet) registration(t *testing.T, name string, labels map[string]string
 // registrationWith makes a registration Secret with a token that leads through the member's line.
 func (f *fleet) registrationWith(t *testing.T, name, token string, labels map[string]string) *corev1.Secret {
 	t.Helper()
-	config := f.configs[name]
-	ca := config.CAData
-	if len(ca) == 0 {
-		var err error
-		if ca, err = os.ReadFile(config.CAFile); err != nil {
-			t.Fatal(err)
-		}
-	}
+	ca := f.authority(t, name)
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"member": {Server: "https://" + f.lines[name].Addr(), CertificateAuthorityData: ca}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"hub": {Token: token}},
@@ -89,6 +82,20 @@ func (f *fleet) registrationWith(t *testing.T, name, token string, labels map[st
 	}
 }
 
+// authority is the certificate of who has signed that of a cluster's API server.
+func (f *fleet) authority(t *testing.T, cluster string) []byte {
+	t.Helper()
+	config := f.configs[cluster]
+	if len(config.CAData) > 0 {
+		return config.CAData
+	}
+	ca, err := os.ReadFile(config.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
 // refusedFiles applies every file of testdata/registrations at once. Each is named after its member, which is named after
 // the reason.
 func refusedFiles(t *testing.T, f *fleet) {
@@ -98,17 +105,7 @@ func refusedFiles(t *testing.T, f *fleet) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(files).NotTo(BeEmpty())
-	// What kubectl apply keeps in an annotation may not be as large, so this one is applied by the server.
-	large := filepath.Join(t.TempDir(), "too-large.yaml")
-	g.Expect(os.WriteFile(large, fmt.Appendf(nil, `apiVersion: v1
-kind: Secret
-metadata: {name: too-large, namespace: flotilla-clusters, labels: {flotilla.dev/cluster: "true"}}
-stringData: {kubeconfig: %q}
-`, strings.Repeat("#", 256<<10+1)), 0o600)).To(Succeed())
-	files = append(files, large)
-
 	f.kubectl(t, "hub", "apply", "-f", folder)
-	f.kubectl(t, "hub", "apply", "--server-side", "-f", large)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		reason := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(name, "argo-cd-"), "cluster-api-"), "-", "")
@@ -122,7 +119,7 @@ stringData: {kubeconfig: %q}
 			g.Expect(f.refusals(name)).To(ContainElement(HavePrefix(condition.Reason + ": ")))
 		}, 15*time.Second, 100*time.Millisecond).Should(Succeed(), name)
 	}
-	f.kubectl(t, "hub", "delete", "--wait=false", "-f", folder, "-f", large)
+	f.kubectl(t, "hub", "delete", "--wait=false", "-f", folder)
 	g.Eventually(func(g Gomega) {
 		members := &flotillav1.MemberClusterList{}
 		g.Expect(f.hub.List(f.ctx, members)).To(Succeed())
@@ -142,4 +139,31 @@ func (f *fleet) refusals(name string) []string {
 		}
 	}
 	return notes
+}
+
+// labelDropped takes the label that a placement selects on from a registration. The copies stay until a person says so.
+func labelDropped(t *testing.T, f *fleet) {
+	const name = "member-3"
+	g := NewWithT(t)
+	f.settled(t, name)
+	world, asked := f.world(t, name), f.audit(t, name)
+	f.put(t, f.registration(t, name, nil))
+	g.Eventually(func(g Gomega) {
+		g.Expect(f.memberCluster(name).Labels).NotTo(HaveKey("region"))
+		for _, conditions := range [][]metav1.Condition{f.hubRedis().Status.Conditions, f.hubPool().Status.Conditions} {
+			placed := apimeta.FindStatusCondition(conditions, flotillav1.ConditionPlaced)
+			g.Expect(placed).NotTo(BeNil())
+			g.Expect(placed.Message).To(ContainSubstring("leaving, copy kept: " + name))
+		}
+		g.Expect(f.hubRedis().Status.PlacedIn).To(ContainElement(name))
+	}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
+	expectReaction(t, f, name)
+	f.register(t, name, "us")
+	g.Eventually(func() string {
+		return apimeta.FindStatusCondition(f.hubRedis().Status.Conditions, flotillav1.ConditionPlaced).Message
+	}, 20*time.Second, 100*time.Millisecond).ShouldNot(ContainSubstring("leaving"))
+	expectBack(t, f, name)
+	f.settled(t, name)
+	g.Expect(cmp.Diff(world, f.world(t, name))).To(BeEmpty(), "nothing in the member changes")
+	g.Expect(asked.requests(t, func(r request) bool { return r.write() && r.Verb == "delete" })).To(BeEmpty())
 }

@@ -6,7 +6,9 @@
 package fleet
 
 import (
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -88,39 +92,101 @@ func memberRestored(t *testing.T, f *fleet) {
 	f.expectSameManager(t, manager)
 }
 
-// kindsRemovedFromMember deletes the kinds from a member: nodes keep their keys, data and password stay.
+// lasting is the part of a member's world that is not owned by objects of our kinds: nodes, and what holds data.
+func (f *fleet) lasting(t *testing.T, name string) map[string]string {
+	t.Helper()
+	kept := f.world(t, name)
+	maps.DeleteFunc(kept, func(what, _ string) bool {
+		return !slices.ContainsFunc([]string{"-node-", "PersistentVolumeClaim", "Secret"}, func(word string) bool { return strings.Contains(what, word) })
+	})
+	return kept
+}
+
+// kindsRemovedFromMember deletes the kinds from a member, whose owner brings them back: nodes keep their keys, data and
+// password stay.
 func kindsRemovedFromMember(t *testing.T, f *fleet) {
 	const name = "member-2"
-	g, member := NewWithT(t), f.members[name]
+	g := NewWithT(t)
 	f.expectConverged(t, f.memberNames()[:3]...)
 	f.settled(t, name)
-	// Objects of the Redis itself are owned by it and go with it; what holds data, and the nodes, do not.
-	lasting := func() map[string]string {
-		kept := map[string]string{}
-		for what, is := range f.world(t, name) {
-			for _, word := range []string{"-node-", "PersistentVolumeClaim", "Secret"} {
-				if strings.Contains(what, word) {
-					kept[what] = is
-				}
-			}
-		}
-		return kept
-	}
-	before := lasting()
-	f.removeKinds(t, member)
-	g.Eventually(func(g Gomega) {
-		conditions := f.memberCluster(name).Status.Conditions
-		served := apimeta.FindStatusCondition(conditions, flotillav1.ConditionAPIsServed)
-		g.Expect(served).NotTo(BeNil())
-		g.Expect(string(served.Status) + " " + served.Reason).To(Equal("False " + flotillav1.ReasonCRDMissing))
-		g.Expect(conditionStatus(conditions, flotillav1.ConditionReady)).To(Equal("False"))
-	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
-	g.Expect(cmp.Diff(before, lasting())).To(BeEmpty(), "nodes, data and password stay")
+	before := f.lasting(t, name)
+	f.removeKinds(t, f.members[name])
+	f.expectTold(t, name, "APIsServed False "+flotillav1.ReasonCRDMissing, "ClusterRefused")
+	g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, flotillav1.ConditionReady)).To(Equal("False"))
+	g.Expect(cmp.Diff(before, f.lasting(t, name))).To(BeEmpty(), "nodes, data and password stay")
 	expectReaction(t, f, "member-1")
 
 	f.prepareMember(t, name)
-	g.Eventually(func() string { return conditionStatus(f.memberCluster(name).Status.Conditions, "Ready") }, 60*time.Second, 200*time.Millisecond).Should(Equal("True"))
+	f.expectJoined(t, name)
 	expectBack(t, f, name)
 	f.expectConverged(t, name)
-	g.Expect(cmp.Diff(before, lasting())).To(BeEmpty(), "nodes, data and password are as they were")
+	g.Expect(cmp.Diff(before, f.lasting(t, name))).To(BeEmpty(), "nodes, data and password are as they were")
+}
+
+// kindsInstalledInMember deletes the kinds from a member, and the manager brings them back.
+func kindsInstalledInMember(t *testing.T, f *fleet) {
+	const name = "member-3"
+	g := NewWithT(t)
+	f.stopManager(t)
+	f.manager = f.runManager(t, "hub", hubID, "--members-crds=Install")
+	f.expectConverged(t, f.memberNames()[:3]...)
+	f.settled(t, name)
+	before, old := f.lasting(t, name), f.memberRedis(name).UID
+	f.removeKinds(t, f.members[name])
+	g.Eventually(func(g Gomega) {
+		now := f.memberRedis(name).UID
+		g.Expect(now).NotTo(BeEmpty())
+		g.Expect(now).NotTo(Equal(old))
+	}, 90*time.Second, 200*time.Millisecond).Should(Succeed(), "the manager brings kinds and copies back")
+	f.expectJoined(t, name)
+	expectBack(t, f, name)
+	f.expectConverged(t, name)
+	expectReaction(t, f, name)
+	g.Expect(cmp.Diff(before, f.lasting(t, name))).To(BeEmpty(), "nodes, data and password are as they were")
+	f.stopManager(t)
+	f.startManager(t)
+}
+
+// kindsRemovedFromHub deletes the kinds from the hub: the copies stay, and are taken up when kinds and objects are back.
+func kindsRemovedFromHub(t *testing.T, f *fleet) {
+	g, registered := NewWithT(t), f.memberNames()[:3]
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	world, asked := f.world(t, registered...), map[string]audit{}
+	for _, name := range registered {
+		asked[name] = f.audit(t, name)
+	}
+	f.removeKinds(t, f.hub)
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing is removed from any member")
+
+	f.kubectl(t, "hub", "apply", "-k", f.root+"/config/hub")
+	f.bringBack(t)
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "the copies are taken up as they were")
+	for _, name := range registered {
+		g.Expect(asked[name].requests(t, func(r request) bool { return r.write() && r.Verb == "delete" })).To(BeEmpty())
+	}
+}
+
+// bringBack creates the hub's objects as Git would, as soon as the kinds are served, and waits for the fleet to be well.
+func (f *fleet) bringBack(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	pool := webPool()
+	pool.Spec.Labels["example.com/revision"] = "last"
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, pool, cacheRedis(),
+	} {
+		g.Eventually(func() error {
+			object.SetResourceVersion("")
+			return client.IgnoreAlreadyExists(f.hub.Create(f.ctx, object))
+		}, 20*time.Second, 200*time.Millisecond).Should(Succeed())
+	}
+	g.Eventually(func(g Gomega) {
+		redis := f.hubRedis()
+		g.Expect(conditionStatus(redis.Status.Conditions, "FullyReady")).To(Equal("True"))
+		g.Expect(redis.Status.PlacedIn).To(HaveLen(3))
+		g.Expect(f.hubPool().Status.PlacedIn).To(HaveLen(3))
+	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
 }
