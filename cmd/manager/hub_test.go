@@ -71,14 +71,26 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 	if err == nil || !strings.Contains(err.Error(), "connection lost") {
 		t.Errorf("the stream ended with %v", err)
 	}
-	if took := time.Since(began); took > renewDeadline-retryPeriod {
+	if took := time.Since(began); took > renewDeadline-leaseTimeout-hubDialTimeout {
 		t.Errorf("it took %v to find out; renewing the Lease ends after %v", took, renewDeadline)
 	}
 	began = time.Now()
 	if _, err := hub.Get(config.Host); err == nil {
 		t.Error("the line drops everything, and yet there was an answer")
 	}
-	if took := time.Since(began); took > retryPeriod {
-		t.Errorf("it took %v to give up connecting; the next attempt is due after %v", took, retryPeriod)
+	if took := time.Since(began); took > leaseTimeout {
+		t.Errorf("it took %v to give up connecting; a request may take %v", took, leaseTimeout)
+	}
+}
+
+func TestHub_outage_of_45_seconds_leaves_time_for_an_attempt_to_renew_the_lease(t *testing.T) {
+	const outage = 45 * time.Second
+	// The hub goes away just before an attempt, which is when the deadline begins.
+	last := (renewDeadline - 1) / retryPeriod * retryPeriod
+	if last <= outage {
+		t.Errorf("the last attempt before the deadline comes after %v", last)
+	}
+	if exit := retryPeriod + renewDeadline; exit >= leaseDuration {
+		t.Errorf("the process may hold a Lease for %v that lasts %v", exit, leaseDuration)
 	}
 }

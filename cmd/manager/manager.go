@@ -37,11 +37,16 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
 )
 
-// The leader keeps its Lease through a hub outage of 45 seconds; after that the process exits.
+// The leader keeps its Lease through a hub outage of 45 seconds; after that the process exits. The deadline begins with
+// the first attempt that fails, and the last attempt before it must come when such an outage is over: with a retry every
+// 10 seconds until 45, the last one would come after 40. No other process takes the Lease before this one has exited,
+// because the deadline and the pause before the first attempt together are shorter than the Lease lasts.
 const (
 	leaseDuration = 60 * time.Second
-	renewDeadline = 45 * time.Second
-	retryPeriod   = 10 * time.Second
+	renewDeadline = 50 * time.Second
+	retryPeriod   = 4 * time.Second
+	// leaseTimeout is how long one request may take.
+	leaseTimeout = 10 * time.Second
 )
 
 // A connection to the hub on which nothing is heard for the first is pinged, and dropped when the answer takes longer than
@@ -189,10 +194,8 @@ func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interfac
 	config := rest.CopyConfig(hubConfig)
 	config.RateLimiter = nil
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	// A request may take half of what is given here. One that got no answer makes room for the next attempt, of which
-	// there are then four before the deadline.
-	const attempt = 2 * retryPeriod
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, attempt)
+	// A request may take half of the last argument: one that gets no answer makes room for the next attempt.
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, 2*leaseTimeout)
 }
 
 func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
