@@ -5,7 +5,6 @@ package clusters
 
 import (
 	"context"
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -35,14 +34,7 @@ import (
 // The tests that run side by side take memberTwo or faces of it.
 var hubCluster, memberOne, memberTwo *testenv.Cluster
 
-// TestMain starts a hub and two members, but not for fuzzing, whose workers would start them again and again.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run())
-	}
-	os.Exit(testenv.Main(m, &hubCluster, &memberOne, &memberTwo))
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubCluster, &memberOne, &memberTwo)) }
 
 // engagements is an Aware that counts.
 type engagements struct {

@@ -10,6 +10,7 @@ package testenv
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,7 +77,13 @@ func Start(t testing.TB) *Cluster {
 //	var hub, member *testenv.Cluster
 //
 //	func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hub, &member)) }
+//
+// Fuzzing does without: its workers, each a process of its own, would start them again and again.
 func Main(m *testing.M, clusters ...**Cluster) int {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		return m.Run()
+	}
 	errs := make([]error, len(clusters))
 	var starting sync.WaitGroup
 	for i, target := range clusters {
