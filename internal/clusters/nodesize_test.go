@@ -5,10 +5,12 @@ package clusters
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +19,11 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// mostNodeBytes is what a Node may take in the cache of a member. Two fifths of it are the map of its 30 labels.
-const mostNodeBytes = 6000
+// mostNodeBytes is what a Node may take in the cache of a member. Half of it is the map of its 30 labels.
+const mostNodeBytes = 5000
+
+// machineSizes is how many sizes of machines there are among the Nodes. Even machines of one type differ by a few pages.
+const machineSizes = 24
 
 // realisticNode is a Node of a cloud with 50 images, 30 labels and 5 managers of fields, in a pool.
 func realisticNode(i int) *corev1.Node {
@@ -57,7 +62,10 @@ func realisticNode(i int) *corev1.Node {
 	} {
 		node.Status.Capacity[resourceName] = resource.MustParse(quantity)
 	}
+	node.Status.Capacity[corev1.ResourceMemory] = *resource.NewQuantity(int64(64_897_220+4*(i%machineSizes))<<10, resource.BinarySI)
 	node.Status.Allocatable = node.Status.Capacity.DeepCopy()
+	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("15890m")
+	node.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(int64(61_875_396+4*(i%machineSizes))<<10, resource.BinarySI)
 	for _, condition := range []corev1.NodeConditionType{"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", corev1.NodeReady} {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 			Type: condition, Status: corev1.ConditionTrue, Reason: "KubeletHas", Message: "kubelet has what it needs", LastHeartbeatTime: now, LastTransitionTime: now,
@@ -120,6 +128,33 @@ func TestTrim_nodes_are_small(t *testing.T) {
 	t.Logf("%.0f bytes cached of %.0f on the wire", cached, raw)
 	if cached > mostNodeBytes {
 		t.Errorf("a Node takes %.0f bytes in the cache, want at most %d", cached, mostNodeBytes)
+	}
+}
+
+func TestTrim_nodes_of_one_size_share_their_lists(t *testing.T) {
+	lists := resourceLists{}
+	size := func(cpu string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), "example.com/gpu": resource.MustParse("0")}
+	}
+	one, same, other := lists.share(size("4")), lists.share(size("4")), lists.share(size("4000M"))
+	if reflect.ValueOf(one).Pointer() != reflect.ValueOf(same).Pointer() {
+		t.Error("equal lists are not shared")
+	}
+	if diff := cmp.Diff(size("4000M"), other); diff != "" {
+		t.Errorf("a list is not what it was (-want +got):\n%s", diff)
+	}
+	if lists.share(nil) != nil || lists.share(corev1.ResourceList{}) != nil {
+		t.Error("an empty list is not absent")
+	}
+	// What is not seen again is forgotten, what is seen stays shared.
+	for i := range 10 * keptResourceLists {
+		lists.share(size(fmt.Sprint(1000 + i)))
+		if i%100 == 0 && reflect.ValueOf(lists.share(size("4"))).Pointer() != reflect.ValueOf(one).Pointer() {
+			t.Fatalf("a list in use is no longer shared after %d others", i)
+		}
+	}
+	if kept := len(lists.young) + len(lists.old); kept > 2*keptResourceLists {
+		t.Errorf("%d lists are kept", kept)
 	}
 }
 
