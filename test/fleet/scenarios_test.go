@@ -73,6 +73,7 @@ func TestFleet(t *testing.T) {
 		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 1) }},
 		{"AnotherHubIsRefused", anotherHub},
 		{"RegistrationsAreRefusedForWhatTheyLeadTo", refusedByEnvironment},
+		{"NodePoolsAndTheirNodes", nodePools},
 		{"NothingIsWrittenWhileNothingChanges", idle},
 		{"DeletionOnTheHubCleansTheMembers", deletion},
 	})

@@ -1,0 +1,10 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build drill
+
+package nodepool
+
+import "time"
+
+func init() { heartbeatTime = 10 * time.Minute }
