@@ -19,8 +19,11 @@ const maxEntries = 100
 
 // Copy is what a member's cache shows of a copy of ours.
 type Copy struct {
-	// Hash is the annotation that says which effective spec it was given.
-	Hash string
+	// Hash is the annotation that says which effective spec it was given, and PreviousHash which one it had before.
+	Hash, PreviousHash string
+	// Rollout names the change that gave it its spec, and ChangedAt is when.
+	Rollout   string
+	ChangedAt time.Time
 	// Generation and ObservedGeneration are the member's own.
 	Generation, ObservedGeneration int64
 	// Deleting says that someone deletes it in the member.
