@@ -39,6 +39,12 @@ const (
 	AnnotationHubGeneration = "flotilla.dev/hub-generation"
 	// AnnotationSpecHash holds the hash of the effective spec that the copy was given; on a Pod of a Redis, that of what it was started with.
 	AnnotationSpecHash = "flotilla.dev/spec-hash"
+	// AnnotationPreviousSpecHash holds the hash of the effective spec that the copy had before: a return to it needs no trial.
+	AnnotationPreviousSpecHash = "flotilla.dev/previous-spec-hash"
+	// AnnotationSpecChangedAt holds the time, in RFC 3339, at which the copy was given its spec.
+	AnnotationSpecChangedAt = "flotilla.dev/spec-changed-at"
+	// AnnotationRollout holds the hash of the hub object's spec and overrides that gave the copy its spec.
+	AnnotationRollout = "flotilla.dev/rollout"
 	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
 	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
 	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.

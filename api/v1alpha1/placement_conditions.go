@@ -67,6 +67,8 @@ const (
 	ReasonAllReachable = "AllReachable"
 	// ReasonSettled says that nothing is on its way.
 	ReasonSettled = "Settled"
+	// ReasonRollingOut says that a change goes to some clusters at a time; the message says which come next.
+	ReasonRollingOut = "RollingOut"
 	// ReasonRolloutHalted says that a change stopped because changed clusters did not become ready.
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonPlacementInMember says that spec.placement is set on a member's object.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,47 @@ func FateOf(object flotillav1.Placeable, name string, draining, chosen bool, ann
 		return FateLeave
 	}
 	return FateRemove
+}
+
+// Copy is what a member's cache shows of a copy of ours.
+type Copy struct {
+	// Hash is the annotation that says which effective spec it was given, and PreviousHash which one it had before.
+	Hash, PreviousHash string
+	// Rollout names the change that gave it its spec, and ChangedAt is when.
+	Rollout   string
+	ChangedAt time.Time
+	// Generation and ObservedGeneration are the member's own.
+	Generation, ObservedGeneration int64
+	// Deleting says that someone deletes it in the member.
+	Deleting bool
+	// Ready is its condition; nil when it has none yet.
+	Ready *metav1.Condition
+	// Progressing says that a change is on its way in the member.
+	Progressing bool
+}
+
+// CopyOf reads a member's object of a kind.
+func CopyOf(kind Kind, object Object) *Copy {
+	annotations := object.GetAnnotations()
+	seen := &Copy{
+		Hash:               annotations[flotillav1.AnnotationSpecHash],
+		PreviousHash:       annotations[flotillav1.AnnotationPreviousSpecHash],
+		Rollout:            annotations[flotillav1.AnnotationRollout],
+		Generation:         object.GetGeneration(),
+		ObservedGeneration: kind.ObservedGeneration(object),
+		Deleting:           object.GetDeletionTimestamp() != nil,
+	}
+	// What does not parse was long ago.
+	seen.ChangedAt, _ = time.Parse(time.RFC3339, annotations[flotillav1.AnnotationSpecChangedAt])
+	for _, condition := range *object.GetConditions() {
+		switch condition.Type {
+		case flotillav1.ConditionReady:
+			seen.Ready = condition.DeepCopy()
+		case flotillav1.ConditionProgressing:
+			seen.Progressing = condition.Status == metav1.ConditionTrue
+		}
+	}
+	return seen
 }
 
 // PlacedFrom is the value of the annotation that ties a copy to its hub object.

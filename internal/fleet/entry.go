@@ -17,23 +17,6 @@ import (
 // maxEntries is how many clusters a hub object lists.
 const maxEntries = 100
 
-// Copy is what a member's cache shows of a copy of ours.
-type Copy struct {
-	// Hash is the annotation that says which effective spec it was given, and PreviousHash which one it had before.
-	Hash, PreviousHash string
-	// Rollout names the change that gave it its spec, and ChangedAt is when.
-	Rollout   string
-	ChangedAt time.Time
-	// Generation and ObservedGeneration are the member's own.
-	Generation, ObservedGeneration int64
-	// Deleting says that someone deletes it in the member.
-	Deleting bool
-	// Ready is its condition; nil when it has none yet.
-	Ready *metav1.Condition
-	// Progressing says that a change is on its way in the member.
-	Progressing bool
-}
-
 // Observation is everything that one entry is made from.
 type Observation struct {
 	Name string
@@ -47,6 +30,8 @@ type Observation struct {
 	WantError error
 	// Outcome is how placement's last pass ended.
 	Outcome Outcome
+	// Held says that a change goes to other clusters first.
+	Held bool
 	// Previous is the published entry, if any.
 	Previous *flotillav1.ClusterStatus
 }
@@ -164,6 +149,8 @@ func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 		e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 	case !e.Applied && !o.Member.Writable:
 		e.pending("The member is paused or frozen: nothing is written to it")
+	case !e.Applied && o.Held:
+		e.pending("The change goes to other clusters first")
 	case !e.Applied:
 		e.pending("The copy does not carry this generation yet")
 	}

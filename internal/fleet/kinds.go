@@ -33,6 +33,8 @@ type Kind struct {
 	Items func(ObjectList) []Object
 	// Spec returns the spec of an object.
 	Spec func(Object) any
+	// ObservedGeneration returns the generation that the status of an object is about.
+	ObservedGeneration func(Object) int64
 }
 
 // Redis and NodePool are the kinds that are placed.
@@ -44,6 +46,8 @@ var (
 		NewList: func() ObjectList { return &flotillav1.RedisList{} },
 		Items:   func(list ObjectList) []Object { return pointers(list.(*flotillav1.RedisList).Items) },
 		Spec:    func(object Object) any { return object.(*flotillav1.Redis).Spec },
+
+		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.Redis).Status.ObservedGeneration },
 	}
 	NodePool = Kind{
 		Name:    "NodePool",
@@ -52,6 +56,8 @@ var (
 		NewList: func() ObjectList { return &flotillav1.NodePoolList{} },
 		Items:   func(list ObjectList) []Object { return pointers(list.(*flotillav1.NodePoolList).Items) },
 		Spec:    func(object Object) any { return object.(*flotillav1.NodePool).Spec },
+
+		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.NodePool).Status.ObservedGeneration },
 	}
 )
 

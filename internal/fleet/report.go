@@ -25,6 +25,8 @@ type Facts struct {
 	Invalid error
 	// Entries are sorted by name.
 	Entries []Entry
+	// Wave is how far a change is.
+	Wave Wave
 }
 
 // Conditions returns every condition of a hub object.
@@ -145,7 +147,20 @@ func (f Facts) placed() metav1.Condition {
 
 func (f Facts) progressing() metav1.Condition {
 	condition := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled}
-	moving := f.names(func(e Entry) bool { return e.Progressing }, plainName)
+	moving := f.names(func(e Entry) bool { return e.Progressing && !slices.Contains(f.Wave.Held, e.Name) }, plainName)
+	switch {
+	case f.Wave.Halted:
+		condition.Reason = flotillav1.ReasonRolloutHalted
+		condition.Message = fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(f.Wave.Failed), Join(f.Wave.Held))
+		return condition
+	case len(f.Wave.Held) > 0:
+		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut
+		condition.Message = "Waiting their turn: " + Join(f.Wave.Held)
+		if len(moving) > 0 {
+			condition.Message = fmt.Sprintf("On its way: %s; waiting their turn: %s", Join(moving), Join(f.Wave.Held))
+		}
+		return condition
+	}
 	if len(moving) == 0 {
 		condition.Message = "Nothing is on its way"
 		return condition

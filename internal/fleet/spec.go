@@ -112,6 +112,15 @@ func compile(o flotillav1.Override) (override, error) {
 	return compiled, nil
 }
 
+// Template is a hash of everything that effective specs are made from, so that it names a change.
+func (s *Specs) Template() (string, error) {
+	parts := map[string]any{"spec": s.base}
+	for i, o := range s.overrides {
+		parts[fmt.Sprint("override ", i)] = []any{o.clusters, o.selector.String(), json.RawMessage(o.patch)}
+	}
+	return hashOf(parts)
+}
+
 // For returns what the copy in a member should be. The error is for people: it names the override and the field.
 func (s *Specs) For(name string, memberLabels map[string]string) (Effective, error) {
 	var matching []int

@@ -66,6 +66,14 @@ type Turn struct {
 	Let bool
 }
 
+// TurnOf is the turn of a cluster of which this was observed, if the change is for it.
+func TurnOf(o Observation) (Turn, bool) {
+	if o.Fate != FateApply || o.Member == nil || o.WantError != nil {
+		return Turn{}, false
+	}
+	return Turn{Name: o.Name, Want: o.Want.Hash, Copy: o.Copy, Decided: o.Member.Decided, Writable: o.Member.Writable}, true
+}
+
 // Wave is what may change now.
 type Wave struct {
 	// Go are the clusters that may take the change, sorted.
@@ -78,6 +86,8 @@ type Wave struct {
 	Halted bool
 	// Recheck is when the next cluster runs out of time; 0 is never.
 	Recheck time.Duration
+	// Undecided says that this process does not know enough yet.
+	Undecided bool
 }
 
 // stage is how far a cluster is with a change.
@@ -101,11 +111,10 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 	var wave Wave
 	var candidates []Turn
 	count := map[stage]int{}
-	decided := true
 	for _, turn := range turns {
 		at, rest := w.stage(turn, now)
 		count[at]++
-		decided = decided && turn.Decided
+		wave.Undecided = wave.Undecided || !turn.Decided
 		switch at {
 		case waiting:
 			candidates = append(candidates, turn)
@@ -126,7 +135,7 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 	next := w.Batch
 	switch {
 	// A member that nobody has looked at since a start may be in the middle of it.
-	case wave.Halted, !decided, count[moving] > 0:
+	case wave.Halted, wave.Undecided, count[moving] > 0:
 		next = 0
 	case count[done] == 0:
 		next = 1

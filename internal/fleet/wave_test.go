@@ -105,7 +105,7 @@ func TestWaves(t *testing.T) {
 		},
 		"who was not looked at since the start is waited for": {
 			turns: []Turn{turn("a", undecided), turn("b")},
-			want:  Wave{Held: []string{"b"}},
+			want:  Wave{Held: []string{"b"}, Undecided: true},
 		},
 		"who is paused is passed over": {
 			turns: []Turn{turn("a", paused), turn("b")},

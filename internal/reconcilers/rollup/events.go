@@ -80,4 +80,8 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object) {
 	if ready != nil && slices.Contains(own, ready.Reason) && (was == nil || was.Reason != ready.Reason) {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, ready.Reason, actionRollUp, "%s", ready.Message)
 	}
+	if halted(after) && !halted(before) {
+		progressing := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionProgressing)
+		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, progressing.Reason, actionRollUp, "%s", progressing.Message)
+	}
 }

@@ -21,9 +21,6 @@ const (
 
 var nodePoolKind = Kind{
 	Kind: fleet.NodePool,
-	copyOf: func(object fleet.Object) *fleet.Copy {
-		return copyOf(object, object.(*flotillav1.NodePool).Status.ObservedGeneration)
-	},
 	entries: func(object fleet.Object) []flotillav1.ClusterStatus {
 		var entries []flotillav1.ClusterStatus
 		for _, entry := range object.(*flotillav1.NodePool).Status.Clusters {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -31,6 +30,8 @@ type state struct {
 	clusters []cluster
 	// invalid is why the placement cannot be understood.
 	invalid error
+	// template names the change that the copies should carry.
+	template string
 	// omitted is how many clusters the published list leaves out.
 	omitted int32
 }
@@ -109,25 +110,6 @@ func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 		member.Message = switchedOff
 	}
 	return member
-}
-
-// copyOf fills in what all kinds have; ready and observed come from the status of the kind.
-func copyOf(object fleet.Object, observedGeneration int64) *fleet.Copy {
-	seen := &fleet.Copy{
-		Hash:               object.GetAnnotations()[flotillav1.AnnotationSpecHash],
-		Generation:         object.GetGeneration(),
-		ObservedGeneration: observedGeneration,
-		Deleting:           object.GetDeletionTimestamp() != nil,
-	}
-	for _, condition := range *object.GetConditions() {
-		switch condition.Type {
-		case flotillav1.ConditionReady:
-			seen.Ready = condition.DeepCopy()
-		case flotillav1.ConditionProgressing:
-			seen.Progressing = condition.Status == metav1.ConditionTrue
-		}
-	}
-	return seen
 }
 
 func entriesByName(kind Kind, hubObject fleet.Object) map[string]*flotillav1.ClusterStatus {

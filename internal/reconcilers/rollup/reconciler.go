@@ -54,10 +54,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	before := hubObject.DeepCopyObject().(fleet.Object)
-	report(r.Kind, hubObject, state, r.Clock.Now())
+	wave := report(r.Kind, hubObject, state, r.Clock.Now())
 	if equality.Semantic.DeepEqual(before, hubObject) {
 		r.Pace.Settled(req.String())
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 	}
 	if wait := r.Pace.Wait(req.String(), transition(r.Kind, before, hubObject)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -72,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("writing the status of %s %q: %w", r.Kind.Name, req.NamespacedName, err)
 	}
 	r.sayTransitions(before, after)
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 }
 
 // observe reads the hub object's clusters from the members' caches.
@@ -88,6 +88,9 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 		chosen, observed.invalid = fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), members, placedIn)
 	}
 	specs, specsError := fleet.NewSpecs(r.Kind.Kind, hubObject)
+	if specsError == nil {
+		observed.template, specsError = specs.Template()
+	}
 	previous := entriesByName(r.Kind, hubObject)
 	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
 	for _, name := range union(chosen, placedIn) {
@@ -114,7 +117,7 @@ func (r *Reconciler) read(ctx context.Context, key fleet.ObjectKey, seen *cluste
 		found := r.Kind.New()
 		if err = member.GetClient().Get(ctx, key.Object, found); err == nil && fleet.IsOurs(found, r.HubID) {
 			seen.object = found
-			seen.Copy = r.Kind.copyOf(found)
+			seen.Copy = fleet.CopyOf(r.Kind.Kind, found)
 		}
 	}
 	if client.IgnoreNotFound(err) != nil {

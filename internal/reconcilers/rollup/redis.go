@@ -10,9 +10,6 @@ import (
 
 var redisKind = Kind{
 	Kind: fleet.Redis,
-	copyOf: func(object fleet.Object) *fleet.Copy {
-		return copyOf(object, object.(*flotillav1.Redis).Status.ObservedGeneration)
-	},
 	entries: func(object fleet.Object) []flotillav1.ClusterStatus {
 		var entries []flotillav1.ClusterStatus
 		for _, entry := range object.(*flotillav1.Redis).Status.Clusters {

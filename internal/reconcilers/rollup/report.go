@@ -17,8 +17,6 @@ import (
 // Kind adds to a kind how its numbers are rolled up.
 type Kind struct {
 	fleet.Kind
-	// copyOf reads a member's copy.
-	copyOf func(fleet.Object) *fleet.Copy
 	// entries returns the published list without its numbers.
 	entries func(fleet.Object) []flotillav1.ClusterStatus
 	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
@@ -41,11 +39,13 @@ func (r row) updated() bool {
 	return r.Copy != nil && r.entry.Applied && r.Copy.ObservedGeneration >= r.Copy.Generation
 }
 
-// report fills in the whole status but placedIn.
-func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) {
+// report fills in the whole status but placedIn, and returns how far a change is.
+func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fleet.Wave {
 	generation := hubObject.GetGeneration()
+	wave := observed.wave(hubObject, now)
 	entries := make([]fleet.Entry, 0, len(observed.clusters))
 	for _, seen := range observed.clusters {
+		seen.Held = contains(wave.Held, seen.Name)
 		entries = append(entries, fleet.EntryOf(seen.Observation, generation, now))
 	}
 	listed, omitted := fleet.Listed(entries)
@@ -64,10 +64,35 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) {
 		Deleting:     hubObject.GetDeletionTimestamp() != nil,
 		Invalid:      observed.invalid,
 		Entries:      entries,
+		Wave:         wave,
 	}) {
+		if wave.Undecided && condition.Type == flotillav1.ConditionProgressing && halted(hubObject) {
+			continue
+		}
 		condition.LastTransitionTime = *fleet.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
 	}
+	return wave
+}
+
+// wave is how far a change is. Placement, which acts by the same rules, knows besides whom it has let go a moment ago.
+func (s state) wave(hubObject fleet.Object, now time.Time) fleet.Wave {
+	if s.invalid != nil {
+		return fleet.Wave{}
+	}
+	var turns []fleet.Turn
+	for _, seen := range s.clusters {
+		if turn, ok := fleet.TurnOf(seen.Observation); ok {
+			turns = append(turns, turn)
+		}
+	}
+	return fleet.NewWaves(hubObject.GetPlacement(), s.template, len(turns)).Next(turns, now)
+}
+
+// halted says whether it is published that a change has stopped.
+func halted(hubObject fleet.Object) bool {
+	progressing := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing)
+	return progressing != nil && progressing.Reason == flotillav1.ReasonRolloutHalted
 }
 
 // transition reports whether a change of status is one that nobody should wait for: a condition, the state of a
