@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -66,14 +67,13 @@ func Members(known []Member, published []flotillav1.MemberCluster) []Member {
 	return members
 }
 
-// Find returns the member of that name.
+// Find returns the member of that name. members are sorted by name.
 func Find(members []Member, name string) (Member, bool) {
-	for _, member := range members {
-		if member.Name == name {
-			return member, true
-		}
+	i, found := slices.BinarySearchFunc(members, name, func(m Member, name string) int { return strings.Compare(m.Name, name) })
+	if !found {
+		return Member{}, false
 	}
-	return Member{}, false
+	return members[i], true
 }
 
 // Choose returns the names of the members that a placement chooses, sorted. A name counts whether it is registered or

@@ -31,14 +31,15 @@ const (
 // FateOf says what becomes of the copy in a member that is chosen or has one. A copy is removed only for something that
 // a person did and this process sees: a deletion, a drain, or a change of the hub object since the copy was written.
 // What remains is a change of the member's labels, or doubt; both keep the copy. annotations are those of the copy.
-func FateOf(object flotillav1.Placeable, name string, draining, chosen bool, annotations map[string]string) Fate {
+// member is nil when the name is not registered.
+func FateOf(object flotillav1.Placeable, name string, member *Member, chosen bool, annotations map[string]string) Fate {
 	placement := object.GetPlacement()
 	switch {
 	case object.GetDeletionTimestamp() != nil:
 		return FateRemove
 	case chosen:
 		return FateApply
-	case draining, placement == nil:
+	case member != nil && member.Draining, placement == nil:
 		return FateRemove
 	case placement.ClusterSelector == nil && !placement.All:
 		// Only names chose, and those are the hub object's own.
@@ -46,6 +47,9 @@ func FateOf(object flotillav1.Placeable, name string, draining, chosen bool, ann
 	case slices.Contains(Names(object.GetAnnotations()[flotillav1.AnnotationConfirmLeave]), name):
 		return FateRemove
 	case annotations[flotillav1.AnnotationHubUID] != string(object.GetUID()):
+		return FateLeave
+	case member != nil && !member.Allows(object.GetNamespace()):
+		// Nothing is written there, so the copy does not tell what has changed since.
 		return FateLeave
 	}
 	written, err := strconv.ParseInt(annotations[flotillav1.AnnotationHubGeneration], 10, 64)

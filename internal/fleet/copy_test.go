@@ -23,6 +23,7 @@ func TestFateOf(t *testing.T) {
 		deleting         bool
 		confirm          string
 		draining, chosen bool
+		namespaces       []string
 		annotations      map[string]string
 		want             Fate
 	}{
@@ -31,14 +32,15 @@ func TestFateOf(t *testing.T) {
 		"draining":             {placement: selected, draining: true, annotations: written("u", "7"), want: FateRemove},
 		"placement taken away": {want: FateRemove},
 		"name taken out":       {placement: &flotillav1.Placement{Clusters: []string{"other"}}, want: FateRemove},
-		"spec changed since the copy was written":       {placement: selected, annotations: written("u", "6"), want: FateRemove},
-		"only the labels of the member changed":         {placement: selected, annotations: written("u", "7"), want: FateLeave},
-		"leaving was confirmed":                         {placement: selected, confirm: "us-1, eu-1", annotations: written("u", "7"), want: FateRemove},
-		"leaving was confirmed for another":             {placement: selected, confirm: "us-1", annotations: written("u", "7"), want: FateLeave},
-		"copy of an earlier hub object of the name":     {placement: selected, annotations: written("earlier", "6"), want: FateLeave},
-		"copy from a future that the hub has forgotten": {placement: selected, annotations: written("u", "9"), want: FateLeave},
-		"generation lost":                               {placement: selected, annotations: written("u", ""), want: FateLeave},
-		"all":                                           {placement: &flotillav1.Placement{All: true}, annotations: written("u", "7"), want: FateLeave},
+		"spec changed since the copy was written":             {placement: selected, annotations: written("u", "6"), want: FateRemove},
+		"only the labels of the member changed":               {placement: selected, annotations: written("u", "7"), want: FateLeave},
+		"leaving was confirmed":                               {placement: selected, confirm: "us-1, eu-1", annotations: written("u", "7"), want: FateRemove},
+		"leaving was confirmed for another":                   {placement: selected, confirm: "us-1", annotations: written("u", "7"), want: FateLeave},
+		"copy of an earlier hub object of the name":           {placement: selected, annotations: written("earlier", "6"), want: FateLeave},
+		"copy from a future that the hub has forgotten":       {placement: selected, annotations: written("u", "9"), want: FateLeave},
+		"generation lost":                                     {placement: selected, annotations: written("u", ""), want: FateLeave},
+		"spec changed and the namespace is no longer allowed": {placement: selected, namespaces: []string{"other"}, annotations: written("u", "6"), want: FateLeave},
+		"all": {placement: &flotillav1.Placement{All: true}, annotations: written("u", "7"), want: FateLeave},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +51,7 @@ func TestFateOf(t *testing.T) {
 			if tc.deleting {
 				object.DeletionTimestamp = &metav1.Time{}
 			}
-			if got := FateOf(object, "eu-1", tc.draining, tc.chosen, tc.annotations); got != tc.want {
+			if got := FateOf(object, "eu-1", &Member{Draining: tc.draining, Namespaces: tc.namespaces}, tc.chosen, tc.annotations); got != tc.want {
 				t.Errorf("fate %q, want %q", got, tc.want)
 			}
 		})

@@ -23,6 +23,8 @@ type Outcome struct {
 	Gone bool
 	// Reason and Message say why the copy could not be made what it should be; an empty reason says that it was.
 	Reason, Message string
+	// Held says that the copy is to be changed and waits for its turn. A reason besides is why it was refused the last time.
+	Held bool
 	// Attempt is what led to FieldDropped.
 	Attempt Attempt
 }
@@ -37,17 +39,23 @@ type Attempt struct {
 	Generation int64
 }
 
-// Table holds the outcomes. It is empty after a start and fills with the first passes, so nothing in it may be the only
+// Table holds the outcomes, and who may take a change. It is empty after a start and fills with the first passes, so nothing in it may be the only
 // record of anything.
 type Table struct {
 	mu          sync.Mutex
 	outcomes    map[ObjectKey]map[string]Outcome
 	subscribers []func(ObjectKey, Outcome)
+	// held counts the outcomes that are Held.
+	held             map[ObjectKey]int
+	leaves           map[ObjectKey]map[string]Leave
+	leaveSubscribers []func(ObjectKey, string)
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{outcomes: map[ObjectKey]map[string]Outcome{}}
+	return &Table{
+		outcomes: map[ObjectKey]map[string]Outcome{}, held: map[ObjectKey]int{}, leaves: map[ObjectKey]map[string]Leave{},
+	}
 }
 
 // Subscribe calls fn with each new outcome, from the goroutine that made it. fn must not block.
@@ -76,6 +84,7 @@ func (t *Table) Set(key ObjectKey, clusterName string, outcome Outcome) Outcome 
 		t.outcomes[key] = map[string]Outcome{}
 	}
 	t.outcomes[key][clusterName] = outcome
+	t.count(key, before, outcome)
 	subscribers := t.subscribers
 	t.mu.Unlock()
 
@@ -90,9 +99,13 @@ func (t *Table) Forget(key ObjectKey, clusterNames ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range clusterNames {
+		t.count(key, t.outcomes[key][name], Outcome{})
 		delete(t.outcomes[key], name)
+		delete(t.leaves[key], name)
 	}
 	if len(clusterNames) == 0 || len(t.outcomes[key]) == 0 {
 		delete(t.outcomes, key)
+		delete(t.held, key)
+		delete(t.leaves, key)
 	}
 }

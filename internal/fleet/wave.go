@@ -62,13 +62,18 @@ type Turn struct {
 	Copy *Copy
 	// Decided and Writable are as in Member.
 	Decided, Writable bool
-	// Let says that the cluster was let change before, and that its cache does not show it yet.
-	Let bool
+	// LetAt is when the cluster was let change, if it was. It means nothing once the copy shows the change.
+	LetAt time.Time
 }
 
-// TurnOf is the turn of a cluster of which this was observed, if the change is for it.
-func TurnOf(o Observation) (Turn, bool) {
+// TurnOf is the turn of a cluster of which this was observed, if the change is for it. One that refuses the change, or
+// that the change cannot be made for, is as it was, and says nothing about the others.
+func TurnOf(o Observation, generation int64) (Turn, bool) {
 	if o.Fate != FateApply || o.Member == nil || o.WantError != nil {
+		return Turn{}, false
+	}
+	refused := o.Outcome.Reason != "" && o.Outcome.Generation == generation && !o.Outcome.Held
+	if refused && (o.Copy == nil || o.Copy.Hash != o.Want.Hash) {
 		return Turn{}, false
 	}
 	return Turn{Name: o.Name, Want: o.Want.Hash, Copy: o.Copy, Decided: o.Member.Decided, Writable: o.Member.Writable}, true
@@ -102,6 +107,8 @@ const (
 	failed
 	// returning gets back what it had before, which needs no trial.
 	returning
+	// late was let change and has not done so in time. Nothing broke there, so nobody waits for it.
+	late
 )
 
 // Next decides who may take the change now. One cluster goes first; when it is ready, batches follow, each after the one
@@ -118,15 +125,15 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 		switch at {
 		case waiting:
 			candidates = append(candidates, turn)
-		case returning:
+		case returning, late:
 			wave.Go = append(wave.Go, turn.Name)
 		case failed:
 			wave.Failed = append(wave.Failed, turn.Name)
 		case moving:
-			if turn.Let {
+			if !turn.shown() {
 				wave.Go = append(wave.Go, turn.Name)
 			}
-			if rest > 0 && (wave.Recheck == 0 || rest < wave.Recheck) {
+			if wave.Recheck == 0 || rest < wave.Recheck {
 				wave.Recheck = rest
 			}
 		}
@@ -158,32 +165,42 @@ func names(turns []Turn) []string {
 	return names
 }
 
+// shown reports whether the copy shows the change.
+func (t Turn) shown() bool { return t.Copy.Hash == t.Want }
+
 // stage also returns how much time a moving cluster has left.
 func (w Waves) stage(turn Turn, now time.Time) (stage, time.Duration) {
 	seen := turn.Copy
 	switch {
 	case seen == nil || seen.Deleting:
 		return apart, 0
-	case seen.Hash != turn.Want:
-		switch {
-		case seen.PreviousHash == turn.Want:
-			return returning, 0
-		case !turn.Writable:
-			return apart, 0
-		case turn.Let:
-			return moving, 0
-		default:
-			return waiting, 0
-		}
+	case !turn.shown():
+		return w.before(turn, now)
 	case seen.Rollout != w.Template:
 		return apart, 0
-	case seen.settled():
+	case seen.Settled():
 		return done, 0
 	}
 	if rest := seen.ChangedAt.Add(w.Deadline).Sub(now); rest > 0 {
 		return moving, rest
 	}
 	return failed, 0
+}
+
+// before is the stage of a cluster whose copy does not show the change.
+func (w Waves) before(turn Turn, now time.Time) (stage, time.Duration) {
+	switch {
+	case turn.Copy.PreviousHash == turn.Want:
+		return returning, 0
+	case !turn.Writable:
+		return apart, 0
+	case turn.LetAt.IsZero():
+		return waiting, 0
+	}
+	if rest := turn.LetAt.Add(w.Deadline).Sub(now); rest > 0 {
+		return moving, rest
+	}
+	return late, 0
 }
 
 // sortCandidates puts first those that took a change that the others were spared: they have it behind them. Then come
@@ -196,7 +213,7 @@ func sortCandidates(candidates []Turn) {
 	slices.SortFunc(candidates, func(a, b Turn) int {
 		return cmp.Or(
 			compareBool(carried[b.Copy.Rollout]*2 < len(candidates), carried[a.Copy.Rollout]*2 < len(candidates)),
-			compareBool(b.Copy.settled(), a.Copy.settled()),
+			compareBool(b.Copy.Settled(), a.Copy.Settled()),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
@@ -214,7 +231,7 @@ func compareBool(a, b bool) int {
 	}
 }
 
-// settled reports whether the member has made what the copy says.
-func (c *Copy) settled() bool {
+// Settled reports whether the member has made what the copy says.
+func (c *Copy) Settled() bool {
 	return c.Ready != nil && c.Ready.Status == metav1.ConditionTrue && !c.Progressing && c.ObservedGeneration >= c.Generation
 }

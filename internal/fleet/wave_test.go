@@ -41,11 +41,12 @@ func took(ago time.Duration) func(*Turn) {
 	}
 }
 
-func unready(t *Turn)   { t.Copy.Ready = &metav1.Condition{Status: metav1.ConditionFalse} }
-func unseen(t *Turn)    { t.Copy = nil }
-func undecided(t *Turn) { t.Copy, t.Decided = nil, false }
-func paused(t *Turn)    { t.Writable = false }
-func let(t *Turn)       { t.Let = true }
+func unready(t *Turn)    { t.Copy.Ready = &metav1.Condition{Status: metav1.ConditionFalse} }
+func unseen(t *Turn)     { t.Copy = nil }
+func undecided(t *Turn)  { t.Copy, t.Decided = nil, false }
+func paused(t *Turn)     { t.Writable = false }
+func let(t *Turn)        { t.LetAt = waveTime }
+func letLongAgo(t *Turn) { t.LetAt = waveTime.Add(-time.Hour) }
 
 func TestWaves(t *testing.T) {
 	ready := func(*Turn) {}
@@ -60,7 +61,11 @@ func TestWaves(t *testing.T) {
 		},
 		"who was let go is waited for": {
 			turns: []Turn{turn("a", let), turn("b"), turn("c")},
-			want:  Wave{Go: []string{"a"}, Held: []string{"b", "c"}},
+			want:  Wave{Go: []string{"a"}, Held: []string{"b", "c"}, Recheck: 10 * time.Minute},
+		},
+		"who was let go and does not take it in time is not waited for": {
+			turns: []Turn{turn("a", letLongAgo), turn("b"), turn("c")},
+			want:  Wave{Go: []string{"a", "b"}, Held: []string{"c"}},
 		},
 		"who took it is waited for": {
 			turns: []Turn{turn("a", took(time.Minute), unready), turn("b")},
@@ -205,7 +210,13 @@ func (r *rollout) play(t *testing.T) {
 			return
 		}
 		for i := range r.turns {
-			r.turns[i].Let = slices.Contains(wave.Go, r.turns[i].Name)
+			let := &r.turns[i].LetAt
+			switch goes := slices.Contains(wave.Go, r.turns[i].Name); {
+			case !goes:
+				*let = time.Time{}
+			case let.IsZero():
+				*let = r.now
+			}
 		}
 		r.happen(step)
 		r.now = r.now.Add(time.Minute)
@@ -221,7 +232,7 @@ func (r *rollout) check(t *testing.T, wave Wave) {
 		goes := slices.Contains(wave.Go, turn.Name)
 		at, _ := r.waves.stage(turn, r.now)
 		switch {
-		case goes && !turn.Let:
+		case goes && turn.LetAt.IsZero():
 			fresh++
 		case at == moving:
 			onTheirWay++
@@ -265,7 +276,7 @@ func (r *rollout) happen(step int) {
 		case turn.Copy == nil && (dice < 4 || step > 200):
 			turn.Copy = r.away[turn.Name]
 		case turn.Copy == nil:
-		case turn.Let && dice < 10:
+		case !turn.LetAt.IsZero() && turn.Copy.Hash != turn.Want && dice < 10:
 			was := turn.Copy.Hash
 			turn.Copy.PreviousHash, turn.Copy.Hash, turn.Copy.Rollout, turn.Copy.ChangedAt = was, turn.Want, r.waves.Template, r.now
 			turn.Copy.Generation++
@@ -281,7 +292,7 @@ func (r *rollout) happen(step int) {
 	if r.random.IntN(30) == 0 {
 		// The manager restarts: what it let go and was not taken is forgotten.
 		for i := range r.turns {
-			r.turns[i].Let = false
+			r.turns[i].LetAt = time.Time{}
 		}
 	}
 }

@@ -6,8 +6,8 @@ package placement
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +35,8 @@ type copyPass struct {
 	// lacks are the fields that the member's schema lacks; definitions identifies that schema.
 	lacks       []fleet.MissingField
 	definitions string
+	// template names the change that gives the copy its spec.
+	template string
 }
 
 // reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
@@ -107,7 +109,7 @@ func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, 
 	if found != nil {
 		annotations = found.GetAnnotations()
 	}
-	switch fleet.FateOf(p.hubObject, p.name, p.info.Draining, p.chosen, annotations) {
+	switch fleet.FateOf(p.hubObject, p.name, &p.info, p.chosen, annotations) {
 	case fleet.FateApply:
 		return p.apply(ctx, found)
 	case fleet.FateRemove:
@@ -120,27 +122,10 @@ func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, 
 
 // apply makes the copy, or makes it what it should be again.
 func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration, error) {
-	specs, err := fleet.NewSpecs(p.Kind, p.hubObject)
-	if err != nil {
-		return p.refuse(flotillav1.ReasonOverrideInvalid, err.Error())
-	}
-	want, err := specs.For(p.name, p.info.Labels)
-	if err != nil {
-		return p.refuse(flotillav1.ReasonOverrideInvalid, err.Error())
-	}
-	namespace := p.hubObject.GetNamespace()
-	switch {
-	case !namespaceAllowed(namespace, p.Options.AllowedNamespaces):
-		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("Copies may not be placed into namespace %q", namespace))
-	case !p.info.Allows(namespace) && namespace == "":
-		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, "The registration of the cluster does not let cluster-scoped objects be placed there")
-	case !p.info.Allows(namespace):
-		return p.refuse(flotillav1.ReasonNamespaceNotAllowed, fmt.Sprintf("The registration of the cluster does not let namespace %q place there", namespace))
-	}
-	want, unknown := want.Fit(p.lacks)
-	if len(unknown) > 0 {
-		return p.refuse(flotillav1.ReasonVersionSkew, fmt.Sprintf(
-			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that out for this cluster", fleet.Join(unknown)))
+	want, refusal := p.want()
+	if refusal != nil {
+		p.tell(*refusal)
+		return 0, p.touch(ctx, found)
 	}
 	switch {
 	case found == nil:
@@ -152,7 +137,7 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	case !fleet.IsOurs(found, p.Options.HubID) && !p.mayAdopt(found):
 		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object of this name that is not a copy of this one")
 	}
-	desired := p.desired(want)
+	desired := p.desired(want, found)
 	differs, drifted, err := p.compare(found, desired, want)
 	if err != nil {
 		return 0, err
@@ -165,12 +150,61 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 		p.report(attempt)
 		return 0, nil
 	}
+	changes := p.changes(found, want)
+	if changes && !p.Table.MayTake(p.key, p.name, want.Hash) {
+		return 0, p.hold(ctx, found)
+	}
 	desired.SetUID(found.GetUID())
+	if changes {
+		// A cache that does not show the last change yet would have it made, and dated, once more.
+		desired.SetResourceVersion(found.GetResourceVersion())
+	}
 	stored, delay, err := p.write(ctx, desired, want, client.ForceOwnership)
 	if stored && desired.GetResourceVersion() != found.GetResourceVersion() {
 		p.sayChanged(found, want, drifted)
 	}
+	if delay > 0 {
+		// The member has refused the spec.
+		err = p.touch(ctx, found)
+	}
 	return delay, err
+}
+
+// want returns what the copy should be, or why it cannot be made so.
+func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
+	invalid := func(err error) (fleet.Effective, *fleet.Outcome) {
+		return fleet.Effective{}, &fleet.Outcome{Reason: flotillav1.ReasonOverrideInvalid, Message: err.Error()}
+	}
+	specs, err := fleet.NewSpecs(p.Kind, p.hubObject)
+	if err != nil {
+		return invalid(err)
+	}
+	want, err := specs.For(p.name, p.info.Labels)
+	if err != nil {
+		return invalid(err)
+	}
+	if p.template, err = specs.Template(); err != nil {
+		return invalid(err)
+	}
+	namespace := p.hubObject.GetNamespace()
+	message := ""
+	switch {
+	case !namespaceAllowed(namespace, p.Options.AllowedNamespaces):
+		message = fmt.Sprintf("Copies may not be placed into namespace %q", namespace)
+	case !p.info.Allows(namespace) && namespace == "":
+		message = "The registration of the cluster does not let cluster-scoped objects be placed there"
+	case !p.info.Allows(namespace):
+		message = fmt.Sprintf("The registration of the cluster does not let namespace %q place there", namespace)
+	}
+	if message != "" {
+		return want, &fleet.Outcome{Reason: flotillav1.ReasonNamespaceNotAllowed, Message: message}
+	}
+	want, unknown := want.Fit(p.lacks)
+	if len(unknown) > 0 {
+		return want, &fleet.Outcome{Reason: flotillav1.ReasonVersionSkew, Message: fmt.Sprintf(
+			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that out for this cluster", fleet.Join(unknown))}
+	}
+	return want, nil
 }
 
 // create makes the copy where a live read has shown that there is nothing of its name. It is applied without force, so
@@ -179,7 +213,7 @@ func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Durat
 	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
 		return delay, err
 	}
-	stored, delay, err := p.write(ctx, p.desired(want), want)
+	stored, delay, err := p.write(ctx, p.desired(want, nil), want)
 	if stored {
 		p.sayPlaced()
 	}
@@ -234,17 +268,14 @@ func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured
 	return true, 0, nil
 }
 
-// desired is the copy as this hub applies it.
-func (p *copyPass) desired(want fleet.Effective) *unstructured.Unstructured {
+// desired is the copy as this hub applies it where found is now.
+func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructured.Unstructured {
 	annotations := copied(p.hubObject.GetAnnotations(), p.Options.CopyMetadata)
 	annotations[flotillav1.AnnotationHub] = p.Options.HubID
 	annotations[flotillav1.AnnotationPlacedFrom] = fleet.PlacedFrom(p.key.Object)
-	annotations[flotillav1.AnnotationHubUID] = string(p.hubObject.GetUID())
-	annotations[flotillav1.AnnotationHubGeneration] = strconv.FormatInt(p.hubObject.GetGeneration(), 10)
+	maps.Copy(annotations, p.standing())
 	annotations[flotillav1.AnnotationSpecHash] = want.Hash
-	if orphans(p.hubObject, nil) {
-		annotations[flotillav1.AnnotationDeletionPolicy] = flotillav1.DeletionPolicyOrphan
-	}
+	maps.Copy(annotations, p.history(found, want))
 	desired := &unstructured.Unstructured{Object: map[string]any{"spec": want.DeepCopy().Spec}}
 	desired.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(p.Kind.Name))
 	desired.SetNamespace(p.key.Object.Namespace)
@@ -264,8 +295,7 @@ func (p *copyPass) compare(found fleet.Object, desired *unstructured.Unstructure
 		return false, false, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
 	}
 	annotations := found.GetAnnotations()
-	orphaned := annotations[flotillav1.AnnotationDeletionPolicy] != desired.GetAnnotations()[flotillav1.AnnotationDeletionPolicy]
-	differs = !covered || orphaned || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels())
+	differs = !covered || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels())
 	drifted = !covered && annotations[flotillav1.AnnotationSpecHash] == want.Hash
 	return differs, drifted, nil
 }
@@ -283,36 +313,4 @@ func contains(have, want map[string]string) bool {
 func (p *copyPass) mayAdopt(found fleet.Object) bool {
 	return p.hubObject.GetPlacement().ConflictPolicy == flotillav1.ConflictPolicyAdopt &&
 		found.GetAnnotations()[flotillav1.AnnotationAdoptBy] == p.Options.HubID
-}
-
-// remove takes the copy away, or lets the member have it. found has been read live and is ours.
-func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
-	if orphans(p.hubObject, found.GetAnnotations()) {
-		before := found.DeepCopyObject().(fleet.Object)
-		annotations := found.GetAnnotations()
-		for _, key := range []string{
-			flotillav1.AnnotationHub, flotillav1.AnnotationPlacedFrom, flotillav1.AnnotationHubUID,
-			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
-		} {
-			delete(annotations, key)
-		}
-		found.SetAnnotations(annotations)
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := p.member.GetClient().Patch(ctx, found, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
-			return p.failed(fmt.Errorf("orphaning the copy: %w", err))
-		}
-		p.report(fleet.Outcome{Gone: true})
-		return 0, nil
-	}
-	p.report(fleet.Outcome{})
-	if found.GetDeletionTimestamp() != nil {
-		// Its finalizers are at work; the watch tells when it is gone.
-		return 0, nil
-	}
-	uid, version := found.GetUID(), found.GetResourceVersion()
-	err := p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
-	if client.IgnoreNotFound(err) != nil {
-		return p.failed(fmt.Errorf("deleting the copy: %w", err))
-	}
-	return 0, nil
 }

@@ -321,6 +321,8 @@ func TestReconcile_a_stale_cache_overwrites_no_foreign_object(t *testing.T) {
 	}
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
 	f.directory.member = staleCache{uncached{client: f.member}, stale}
+	f.pass(redis, eu1)
+	f.pass(redis, "")
 	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay || f.get(f.member, copyOf(redis)) {
 		t.Errorf("nothing is there: want a silent retry, got %+v", result)
 	}

@@ -13,4 +13,15 @@
 //
 // A name is added to placedIn before the first write to the member and removed only after a live read has shown that
 // the copy is gone, so a crash between any two steps forgets nothing. Nothing else in status is written here.
+//
+// A change of a copy's spec needs leave. A copy pass that finds a copy with another spec than the one it should have says
+// in fleet.Table that it waits, which brings about a hub pass; that one reads the copies of all clusters, decides by
+// fleet.Waves, and says in the Table who may take which spec, which brings about their copy passes:
+//
+//	copy pass ──► "held" ──► hub pass ──► leave ──► copy pass ──► spec
+//	                            ▲                                  │
+//	                            └──── readiness, while some wait ──┘
+//
+// How each copy got its spec is in its annotations, so a restart changes no decision. Making a copy, adopting one, and
+// putting back what was changed in a member need no leave.
 package placement

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,27 +19,30 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// reconcileHub keeps the record of where copies may be. The copy passes follow from the watch of that record.
-func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) error {
+// reconcileHub keeps the record of where copies may be, and says who may take a change. The copy passes follow from the
+// watch of that record, and from what is said.
+func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (time.Duration, error) {
 	if hubObject.GetDeletionTimestamp() != nil {
 		if !slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement) {
-			return nil
+			return 0, nil
 		}
 		released, err := r.released(ctx)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if released {
 			logf.FromContext(ctx).Info("Releasing the copies, the kind is being removed from the hub")
-			return r.patchMetadata(ctx, hubObject, func(o fleet.Object) { controllerutil.RemoveFinalizer(o, flotillav1.FinalizerPlacement) })
+			return 0, r.patchMetadata(ctx, hubObject, func(o fleet.Object) { controllerutil.RemoveFinalizer(o, flotillav1.FinalizerPlacement) })
 		}
 	}
 	observed, err := r.observeHub(ctx, hubObject)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	plan := planHub(hubObject, observed)
-	return r.applyHub(ctx, hubObject, plan)
+	if err := r.applyHub(ctx, hubObject, planHub(hubObject, observed)); err != nil {
+		return 0, err
+	}
+	return r.lead(ctx, hubObject, observed), nil
 }
 
 func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hubState, error) {

@@ -74,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	var delay time.Duration
 	var err error
 	if req.ClusterName == "" {
-		err = r.reconcileHub(ctx, hubObject)
+		delay, err = r.reconcileHub(ctx, hubObject)
 	} else {
 		delay, err = r.reconcileCopy(clusters.CausedBy(ctx, hubObject), hubObject, req.ClusterName)
 	}
@@ -108,7 +108,7 @@ func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
 		Draining:   snapshot.Draining,
 		Namespaces: snapshot.Namespaces,
 		Decided:    snapshot.Decided,
-		Visible:    snapshot.Visible() && snapshot.Off[r.Kind.Name] == "",
+		Visible:    snapshot.Visible() && snapshot.Serves(r.Kind.Name),
 		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
 	}
 }

@@ -70,7 +70,7 @@ func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
 			return fmt.Errorf("watching the hub: %w", err)
 		}
 	}
-	if err := controller.MultiClusterWatch(clusters.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, copyChanged)); err != nil {
+	if err := controller.MultiClusterWatch(clusters.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, r.copyChanged)); err != nil {
 		return fmt.Errorf("watching members: %w", err)
 	}
 	return nil
@@ -139,30 +139,49 @@ func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.C
 	return requests
 }
 
-// watchTable queues a hub pass when a copy pass has an outcome: a copy that is gone may leave the record.
+// watchTable queues a hub pass when a copy pass has an outcome that it decides by: a copy that is gone may leave the
+// record, and what waits for its turn, or no longer does, may give somebody leave. Who gets leave has its copy pass queued.
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
 	r.Table.Subscribe(func(key fleet.ObjectKey, outcome fleet.Outcome) {
-		if key.Kind == r.Kind.Name && outcome.Gone && ctx.Err() == nil {
+		decides := outcome.Gone || outcome.Held || r.Table.Held(key)
+		if key.Kind == r.Kind.Name && decides && ctx.Err() == nil {
 			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
+		}
+	})
+	r.Table.SubscribeLeaves(func(key fleet.ObjectKey, clusterName string) {
+		if key.Kind == r.Kind.Name && ctx.Err() == nil {
+			queue.Add(clusters.Request{ClusterName: multicluster.ClusterName(clusterName), Request: ctrl.Request{NamespacedName: key.Object}})
 		}
 	})
 	return nil
 }
 
-// requestsOfCopy maps a member's object to its copy pass: our copies, and objects that are in the way of one.
+// requestsOfCopy maps a member's object to its copy pass: our copies, and objects that are in the way of one. While
+// others wait for the copy, the hub pass looks at it too.
 func (r *Reconciler) requestsOfCopy(_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, o client.Object) []clusters.Request {
 	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(o)}
 	inTheWay := r.Table.Get(key, string(clusterName)).Reason == flotillav1.ReasonNameConflict
 	if !inTheWay && !fleet.IsOurs(o, r.Options.HubID) {
 		return nil
 	}
-	return []clusters.Request{requestFor(string(clusterName), o)}
+	requests := []clusters.Request{requestFor(string(clusterName), o)}
+	if r.Table.Held(key) {
+		requests = append(requests, requestFor("", o))
+	}
+	return requests
 }
 
-// copyChanged keeps changes of what placement writes or decides by; a copy's status is roll-up's business.
-func copyChanged(before, after client.Object) bool {
+// copyChanged keeps changes of what placement writes or decides by. A copy's status is roll-up's business, except while
+// others wait for the copy.
+func (r *Reconciler) copyChanged(before, after client.Object) bool {
 	return before.GetGeneration() != after.GetGeneration() ||
 		(before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil) ||
 		!maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
-		!maps.Equal(before.GetLabels(), after.GetLabels())
+		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		r.Table.Held(fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(after)}) && r.settled(before) != r.settled(after)
+}
+
+func (r *Reconciler) settled(o client.Object) bool {
+	object, ok := o.(fleet.Object)
+	return ok && fleet.CopyOf(r.Kind, object).Settled()
 }

@@ -25,11 +25,16 @@ func lacking(snapshot clusters.Snapshot, kind fleet.Kind) []fleet.MissingField {
 	return fields
 }
 
-// identify returns what tells one attempt to write the copy from another: what is sent, and the schema that takes it.
+// identify returns what tells one attempt to write the copy from another: what is sent, when does not matter,
+// and the schema that takes it.
 func (p *copyPass) identify(desired *unstructured.Unstructured) string {
 	hash := fnv.New128a()
+	annotations := desired.GetAnnotations()
+	for _, key := range historyKeys {
+		delete(annotations, key)
+	}
 	// Writing to a hash does not fail, and what is encoded came from JSON.
-	_ = json.NewEncoder(hash).Encode([]any{desired.Object["spec"], desired.GetAnnotations(), desired.GetLabels(), p.definitions})
+	_ = json.NewEncoder(hash).Encode([]any{desired.Object["spec"], annotations, desired.GetLabels(), p.definitions})
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 

@@ -39,16 +39,20 @@ const (
 	eu1 = "eu-1"
 )
 
-// directory is a Directory whose only engaged member is eu-1.
+// directory is a Directory whose only engaged member is eu-1, unless there are others.
 type directory struct {
 	mu          sync.Mutex
 	snapshots   map[string]clusters.Snapshot
 	subscribers []func(multicluster.ClusterName)
 
 	member cluster.Cluster
+	others map[string]cluster.Cluster
 }
 
 func (d *directory) Member(name multicluster.ClusterName) (cluster.Cluster, error) {
+	if other, found := d.others[string(name)]; found {
+		return other, nil
+	}
 	if name != eu1 {
 		return nil, fmt.Errorf("no cluster %q: %w", name, multicluster.ErrClusterNotFound)
 	}

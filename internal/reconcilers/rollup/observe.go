@@ -30,8 +30,9 @@ type state struct {
 	clusters []cluster
 	// invalid is why the placement cannot be understood.
 	invalid error
-	// template names the change that the copies should carry.
+	// template names the change that the copies should carry, and chosen is for how many clusters it is.
 	template string
+	chosen   int
 	// omitted is how many clusters the published list leaves out.
 	omitted int32
 }
@@ -39,6 +40,8 @@ type state struct {
 // cluster is what a pass has read about one of them.
 type cluster struct {
 	fleet.Observation
+	// placed says that the cluster may have a copy.
+	placed bool
 	// object is the copy; nil when there is none of ours or the member cannot be seen.
 	object fleet.Object
 }
@@ -69,7 +72,7 @@ func (c cluster) fate(hubObject fleet.Object, chosen, invalid bool) fleet.Fate {
 	if c.object != nil {
 		annotations = c.object.GetAnnotations()
 	}
-	return fleet.FateOf(hubObject, c.Name, c.Member != nil && c.Member.Draining, chosen, annotations)
+	return fleet.FateOf(hubObject, c.Name, c.Member, chosen, annotations)
 }
 
 // members returns what is known about every registered member, those included whose registration has not been read

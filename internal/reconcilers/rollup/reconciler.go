@@ -91,10 +91,12 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 	if specsError == nil {
 		observed.template, specsError = specs.Template()
 	}
+	observed.chosen = len(chosen)
 	previous := entriesByName(r.Kind, hubObject)
 	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
 	for _, name := range union(chosen, placedIn) {
-		seen := cluster{Observation: fleet.Observation{Name: name, Outcome: r.Table.Get(key, name), Previous: previous[name], WantError: specsError}}
+		seen := cluster{placed: contains(placedIn, name)}
+		seen.Observation = fleet.Observation{Name: name, Outcome: r.Table.Get(key, name), Previous: previous[name], WantError: specsError}
 		if member, registered := fleet.Find(members, name); registered {
 			seen.Member = &member
 			if member.Visible {

@@ -82,11 +82,11 @@ func (s state) wave(hubObject fleet.Object, now time.Time) fleet.Wave {
 	}
 	var turns []fleet.Turn
 	for _, seen := range s.clusters {
-		if turn, ok := fleet.TurnOf(seen.Observation); ok {
+		if turn, ok := fleet.TurnOf(seen.Observation, hubObject.GetGeneration()); ok && seen.placed {
 			turns = append(turns, turn)
 		}
 	}
-	return fleet.NewWaves(hubObject.GetPlacement(), s.template, len(turns)).Next(turns, now)
+	return fleet.NewWaves(hubObject.GetPlacement(), s.template, s.chosen).Next(turns, now)
 }
 
 // halted says whether it is published that a change has stopped.

@@ -1,0 +1,49 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// remove takes the copy away, or lets the member have it. found has been read live and is ours.
+func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	if orphans(p.hubObject, found.GetAnnotations()) {
+		before := found.DeepCopyObject().(fleet.Object)
+		annotations := found.GetAnnotations()
+		for _, key := range []string{
+			flotillav1.AnnotationHub, flotillav1.AnnotationPlacedFrom, flotillav1.AnnotationHubUID,
+			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
+			flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt,
+		} {
+			delete(annotations, key)
+		}
+		found.SetAnnotations(annotations)
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := p.member.GetClient().Patch(ctx, found, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+			return p.failed(fmt.Errorf("orphaning the copy: %w", err))
+		}
+		p.report(fleet.Outcome{Gone: true})
+		return 0, nil
+	}
+	if found.GetDeletionTimestamp() != nil {
+		// Its finalizers are at work; the watch tells when it is gone.
+		p.report(fleet.Outcome{})
+		return 0, nil
+	}
+	p.report(fleet.Outcome{})
+	uid, version := found.GetUID(), found.GetResourceVersion()
+	err := p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if client.IgnoreNotFound(err) != nil {
+		return p.failed(fmt.Errorf("deleting the copy: %w", err))
+	}
+	return 0, nil
+}
