@@ -152,6 +152,8 @@ up_one() { # <cluster> <number>
 	mv "$FLEET_DIR/config/$1.kubeconfig" "$KUBECONFIGS/$1"
 	for ((try = 0; try < 60; try++)); do
 		complete "$1" && return
+		# On a busy machine a component can give up before the API server answers it, and nobody else starts it again.
+		((try % 10 == 9)) && "$BIN/kwokctl" start cluster --name "$1" --wait 30s
 		sleep 1
 	done
 	say "$1 is not complete; these run:" "$(processes "$1" | tr '\n' ' ')"
