@@ -64,6 +64,8 @@ func (f *fleet) kill(t *testing.T, cluster, component string) (restart func(*tes
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Linked anew while it runs, the file of a process is another one of the same name.
+	binary = strings.TrimSuffix(binary, " (deleted)")
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	f.signal(t, cluster, component, syscall.SIGKILL)
 	NewWithT(t).Eventually(func() bool { return ended(process) }, 10*time.Second, 10*time.Millisecond).Should(BeTrue(), "%s of %s ends", component, cluster)
