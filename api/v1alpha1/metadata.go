@@ -51,6 +51,8 @@ const (
 	AnnotationAdoptBy = "flotilla.dev/adopt-by"
 	// AnnotationConfirmLeave, on a hub object, names the clusters whose copies may go after their labels changed.
 	AnnotationConfirmLeave = "flotilla.dev/confirm-leave"
+	// AnnotationConfirmRemoval, on a hub object, holds the generation of it for which more copies may go than the budget allows.
+	AnnotationConfirmRemoval = "flotilla.dev/confirm-removal"
 	// AnnotationRelease, on a hub object, names the clusters whose copies are given up.
 	AnnotationRelease = "flotilla.dev/release"
 )

@@ -63,6 +63,8 @@ const (
 	ReasonLeaving = "Leaving"
 	// ReasonRemoving says that the copy is being removed.
 	ReasonRemoving = "Removing"
+	// ReasonRemovalHeld says that more copies are to be removed at once than the budget allows. Confirm, or undo what removes them.
+	ReasonRemovalHeld = "RemovalHeld"
 	// ReasonAllReachable says that all chosen clusters can be seen.
 	ReasonAllReachable = "AllReachable"
 	// ReasonSettled says that nothing is on its way.

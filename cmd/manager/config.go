@@ -30,6 +30,7 @@ type Config struct {
 	Hub            HubConfig            `mapstructure:"hub"`
 	Registration   RegistrationConfig   `mapstructure:"registration"`
 	Members        MembersConfig        `mapstructure:"members"`
+	Removals       RemovalsConfig       `mapstructure:"removals"`
 	Tenancy        string               `mapstructure:"tenancy"`
 	Workers        int                  `mapstructure:"workers"`
 	LeaderElection LeaderElectionConfig `mapstructure:"leaderElection"`
@@ -65,6 +66,11 @@ type MembersConfig struct {
 	CreateNamespaces bool     `mapstructure:"createNamespaces"`
 	CopyMetadata     []string `mapstructure:"copyMetadata"`
 	CRDs             string   `mapstructure:"crds"`
+}
+
+// RemovalsConfig says how many copies may be removed before a person has to confirm it.
+type RemovalsConfig struct {
+	Budget int `mapstructure:"budget"`
 }
 
 // LeaderElectionConfig says how managers agree on who works.
@@ -116,6 +122,7 @@ var settings = []setting{
 	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
 	{"members.crds", crdsVerify, "check that members have the CRDs (Verify), or install and upgrade them there (Install)"},
+	{"removals.budget", 20, "copies that may be removed from members in 10 minutes before a person has to confirm it; 0 means always"},
 	{"tenancy", tenancyOpen, "who may place in a member whose registration does not say: everybody (Open) or nobody (Enforced)"},
 	{"workers", 16, "passes that each controller runs at once"},
 	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
@@ -234,6 +241,9 @@ func (c *Config) validate() error {
 	}
 	if c.Members.CRDs != crdsVerify && c.Members.CRDs != crdsInstall {
 		errs = append(errs, fmt.Errorf("members.crds: %q is neither %s nor %s", c.Members.CRDs, crdsVerify, crdsInstall))
+	}
+	if c.Removals.Budget < 0 {
+		errs = append(errs, fmt.Errorf("removals.budget: %d is negative", c.Removals.Budget))
 	}
 	if c.Workers < 1 || c.Workers > 256 {
 		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))

@@ -134,6 +134,7 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 		AllowedNamespaces: cfg.Members.Namespaces,
 		CreateNamespaces:  cfg.Members.CreateNamespaces,
 		CopyMetadata:      cfg.Members.CopyMetadata,
+		Removals:          fleet.NewRemovals(cfg.Removals.Budget, clk),
 	}
 	if err := placement.Setup(mgr, pool, table, options, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up placement: %w", err)

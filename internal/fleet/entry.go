@@ -106,7 +106,12 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 	if o.Fate == FateRemove {
 		e.Progressing = true
 		e.Reason, e.Message = flotillav1.ReasonRemoving, "The copy is being removed"
+		// After a restart what was held is so until a pass of this process says otherwise.
+		held := o.Outcome.Generation == 0 && o.Previous != nil && o.Previous.Reason == flotillav1.ReasonRemovalHeld
 		switch {
+		case held || o.Outcome.Reason == flotillav1.ReasonRemovalHeld && o.Outcome.Generation == generation:
+			e.Progressing = false
+			e.Reason, e.Message = flotillav1.ReasonRemovalHeld, "More copies would be removed at once than the budget allows"
 		case o.Outcome.Reason != "" && o.Outcome.Generation == generation:
 			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 		case !o.Member.Writable:

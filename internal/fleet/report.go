@@ -48,6 +48,9 @@ func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (met
 		if left := f.names(func(Entry) bool { return true }, plainName); len(left) > 0 {
 			condition.Message = "Copies are being removed from " + Join(left)
 		}
+		if len(f.removalHeld()) > 0 {
+			condition.Message += "; removal " + f.confirmation()
+		}
 	case f.Invalid != nil:
 		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))
 	case !f.HasPlacement:
@@ -139,10 +142,24 @@ func (f Facts) placed() metav1.Condition {
 	if leaving := f.names(func(e Entry) bool { return e.Fate == FateLeave }, plainName); len(leaving) > 0 {
 		condition.Message += "; leaving, copy kept: " + Join(leaving)
 	}
-	if removing := f.names(func(e Entry) bool { return e.Fate == FateRemove }, plainName); len(removing) > 0 {
+	removing := f.names(func(e Entry) bool { return e.Fate == FateRemove && e.Reason != flotillav1.ReasonRemovalHeld }, plainName)
+	if len(removing) > 0 {
 		condition.Message += "; being removed: " + Join(removing)
 	}
+	if len(f.removalHeld()) > 0 {
+		condition.Message += "; removal " + f.confirmation()
+	}
 	return condition
+}
+
+// removalHeld returns the clusters whose copies are only removed when a person confirms it.
+func (f Facts) removalHeld() []string {
+	return f.names(func(e Entry) bool { return e.Fate == FateRemove && e.Reason == flotillav1.ReasonRemovalHeld }, plainName)
+}
+
+// confirmation says until when removals are held, and where.
+func (f Facts) confirmation() string {
+	return fmt.Sprintf("held until annotation %s is %d: %s", flotillav1.AnnotationConfirmRemoval, f.Generation, Join(f.removalHeld()))
 }
 
 func (f Facts) progressing() metav1.Condition {
@@ -152,6 +169,10 @@ func (f Facts) progressing() metav1.Condition {
 	case f.Wave.Halted:
 		condition.Reason = flotillav1.ReasonRolloutHalted
 		condition.Message = fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(f.Wave.Failed), Join(f.Wave.Held))
+		return condition
+	case len(f.removalHeld()) > 0:
+		condition.Reason = flotillav1.ReasonRemovalHeld
+		condition.Message = "Removal " + f.confirmation()
 		return condition
 	case len(f.Wave.Held) > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut

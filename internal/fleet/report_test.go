@@ -60,6 +60,9 @@ func TestEntryOf(t *testing.T) {
 		"undecided and new":  {Observation{Member: &Member{}, Fate: FateApply, Want: want}, "Unknown", "ClusterNotReady", noon, 0, false},
 		"leaving":            {Observation{Member: visible, Fate: FateLeave, Copy: readyCopy("old"), Want: want}, "True", "Leaving", noon, 7, false},
 		"being removed":      {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Want: want}, "False", "Removing", noon, 0, false},
+		"removal is held":    {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Outcome: Outcome{Generation: 7, Reason: "RemovalHeld"}}, "False", "RemovalHeld", noon, 0, false},
+		"removal was held":   {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Previous: &flotillav1.ClusterStatus{Ready: "False", Reason: "RemovalHeld", Since: &earlier}}, "False", "RemovalHeld", earlier.Time, 0, false},
+		"held no longer":     {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Outcome: Outcome{Generation: 7}, Previous: &flotillav1.ClusterStatus{Ready: "False", Reason: "RemovalHeld", Since: &earlier}}, "False", "Removing", earlier.Time, 0, false},
 		"removal is refused": {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Outcome: Outcome{Generation: 7, Reason: "ApplyFailed"}}, "False", "ApplyFailed", noon, 0, false},
 	}
 	for name, tc := range tests {

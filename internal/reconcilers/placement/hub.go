@@ -69,7 +69,23 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 			return hubState{}, err
 		}
 	}
+	state.removing = fleet.RemovalConfirmed(hubObject) && r.removing(ctx, hubObject, state)
 	return state, nil
+}
+
+// removing reports whether some copy is to be removed that may still be there.
+func (r *Reconciler) removing(ctx context.Context, hubObject fleet.Object, state hubState) bool {
+	return slices.ContainsFunc(hubObject.GetFleetStatus().PlacedIn, func(name string) bool {
+		member, registered := fleet.Find(state.members, name)
+		if _, chosen := slices.BinarySearch(state.chosen, name); chosen || !registered || state.gone[name] {
+			return false
+		}
+		if !member.Visible {
+			return true
+		}
+		found := r.cached(ctx, r.key(hubObject), name)
+		return found != nil && fleet.FateOf(hubObject, name, &member, false, found.GetAnnotations()) == fleet.FateRemove
+	})
 }
 
 // offboarded reports whether a name that no registration has now is also not published any more. The publisher removes
@@ -108,13 +124,21 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 			r.Table.Forget(r.key(hubObject), left...)
 		}
 	}
-	if !plan.removeFinalizer && !plan.clearRelease && plan.confirmLeave == nil {
+	return r.tidyHub(ctx, hubObject, plan)
+}
+
+// tidyHub removes what has done its work: annotations that work once, and in the end the finalizer.
+func (r *Reconciler) tidyHub(ctx context.Context, hubObject fleet.Object, plan hubPlan) error {
+	if !plan.removeFinalizer && !plan.clearRelease && !plan.clearConfirmRemoval && plan.confirmLeave == nil {
 		return nil
 	}
 	return r.patchMetadata(ctx, hubObject, func(o fleet.Object) {
 		annotations := o.GetAnnotations()
 		if plan.clearRelease {
 			delete(annotations, flotillav1.AnnotationRelease)
+		}
+		if plan.clearConfirmRemoval {
+			delete(annotations, flotillav1.AnnotationConfirmRemoval)
 		}
 		if plan.confirmLeave != nil {
 			delete(annotations, flotillav1.AnnotationConfirmLeave)

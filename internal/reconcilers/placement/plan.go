@@ -21,6 +21,8 @@ type hubState struct {
 	invalid bool
 	// gone and offboarded are about names in placedIn.
 	gone, offboarded map[string]bool
+	// removing says that some copy is yet to be removed, as far as that can be told.
+	removing bool
 }
 
 // hubPlan is what a hub pass writes.
@@ -31,8 +33,8 @@ type hubPlan struct {
 	removed, releasedNames, offboarded []string
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
-	// clearRelease removes the annotation that has done its work.
-	clearRelease bool
+	// clearRelease and clearConfirmRemoval remove the annotations that have done their work.
+	clearRelease, clearConfirmRemoval bool
 	// confirmLeave is what is left of the annotation; nil leaves it as it is.
 	confirmLeave []string
 }
@@ -41,7 +43,7 @@ type hubPlan struct {
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
 	release := fleet.Names(annotations[flotillav1.AnnotationRelease])
-	plan := hubPlan{clearRelease: len(release) > 0}
+	plan := hubPlan{clearRelease: len(release) > 0, clearConfirmRemoval: fleet.RemovalConfirmed(hubObject) && !state.removing}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
 		case slices.Contains(release, name):
@@ -66,20 +68,24 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	}
 	slices.Sort(plan.placedIn)
 
-	if confirmed := fleet.Names(annotations[flotillav1.AnnotationConfirmLeave]); len(confirmed) > 0 {
-		waiting := func(name string) bool {
-			return slices.Contains(plan.placedIn, name) && !slices.Contains(state.chosen, name)
-		}
-		left := slices.DeleteFunc(slices.Clone(confirmed), func(name string) bool { return !waiting(name) })
-		if len(left) < len(confirmed) {
-			plan.confirmLeave = left
-		}
-	}
+	plan.confirmLeave = leftToConfirm(annotations, plan.placedIn, state.chosen)
 	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
 	wanted := len(plan.placedIn) > 0 || hubObject.GetPlacement() != nil && hubObject.GetDeletionTimestamp() == nil
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
+}
+
+// leftToConfirm returns the names in the annotation that still wait to leave; nil when none has done so.
+func leftToConfirm(annotations map[string]string, placedIn, chosen []string) []string {
+	confirmed := fleet.Names(annotations[flotillav1.AnnotationConfirmLeave])
+	left := slices.DeleteFunc(slices.Clone(confirmed), func(name string) bool {
+		return !slices.Contains(placedIn, name) || slices.Contains(chosen, name)
+	})
+	if len(left) == len(confirmed) {
+		return nil
+	}
+	return left
 }
 
 // systemNamespaces are refused unless the options allow them.

@@ -45,6 +45,8 @@ type Options struct {
 	CreateNamespaces bool
 	// CopyMetadata are prefixes of the keys of labels and annotations that copies take over.
 	CopyMetadata []string
+	// Removals is how many copies may be deleted in a while, over all kinds; nil is no limit.
+	Removals *fleet.Removals
 }
 
 // Reconciler places the objects of one kind.

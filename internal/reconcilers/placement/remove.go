@@ -39,6 +39,11 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 		p.report(fleet.Outcome{})
 		return 0, nil
 	}
+	if !p.mayRemove(found) {
+		// The confirmation is watched. Roll-up says it once for all clusters.
+		p.report(fleet.Outcome{Reason: flotillav1.ReasonRemovalHeld})
+		return 0, nil
+	}
 	p.report(fleet.Outcome{})
 	uid, version := found.GetUID(), found.GetResourceVersion()
 	err := p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
@@ -46,4 +51,12 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 		return p.failed(fmt.Errorf("deleting the copy: %w", err))
 	}
 	return 0, nil
+}
+
+// mayRemove reports whether the copy may be deleted now: a person has confirmed it, or nobody needs to.
+func (p *copyPass) mayRemove(found fleet.Object) bool {
+	if p.Options.Removals == nil || fleet.RemovalConfirmed(p.hubObject) {
+		return true
+	}
+	return !fleet.RemovalHeld(p.hubObject) && p.Options.Removals.Allow(found.GetUID())
 }

@@ -105,7 +105,7 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 	}
 	metadataOf := func(o fleet.Object) []map[string]string {
 		watched := map[string]string{}
-		for _, key := range []string{flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave} {
+		for _, key := range []string{flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval} {
 			if value, found := o.GetAnnotations()[key]; found {
 				watched[key] = value
 			}

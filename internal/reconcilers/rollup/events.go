@@ -39,7 +39,7 @@ func transitions(before, after []flotillav1.ClusterStatus) []news {
 		if !found {
 			known.Ready = metav1.ConditionFalse
 		}
-		quiet := entry.Reason == flotillav1.ReasonPending || entry.Reason == flotillav1.ReasonRemoving
+		quiet := entry.Reason == flotillav1.ReasonPending || entry.Reason == flotillav1.ReasonRemoving || entry.Reason == flotillav1.ReasonRemovalHeld
 		starting := !found && entry.Reason == flotillav1.ReasonClusterNotReady
 		if known.Ready == entry.Ready || quiet || starting {
 			continue
@@ -80,8 +80,9 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object) {
 	if ready != nil && slices.Contains(own, ready.Reason) && (was == nil || was.Reason != ready.Reason) {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, ready.Reason, actionRollUp, "%s", ready.Message)
 	}
-	if halted(after) && !halted(before) {
-		progressing := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionProgressing)
+	waits := []string{flotillav1.ReasonRolloutHalted, flotillav1.ReasonRemovalHeld}
+	progressing := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionProgressing)
+	if progressing != nil && slices.Contains(waits, progressing.Reason) && progressingReason(before) != progressing.Reason {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, progressing.Reason, actionRollUp, "%s", progressing.Message)
 	}
 }

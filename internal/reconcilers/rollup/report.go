@@ -66,7 +66,7 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Entries:      entries,
 		Wave:         wave,
 	}) {
-		if wave.Undecided && condition.Type == flotillav1.ConditionProgressing && halted(hubObject) {
+		if wave.Undecided && condition.Type == flotillav1.ConditionProgressing && progressingReason(hubObject) == flotillav1.ReasonRolloutHalted {
 			continue
 		}
 		condition.LastTransitionTime = *fleet.Moment(now)
@@ -89,10 +89,12 @@ func (s state) wave(hubObject fleet.Object, now time.Time) fleet.Wave {
 	return fleet.NewWaves(hubObject.GetPlacement(), s.template, s.chosen).Next(turns, now)
 }
 
-// halted says whether it is published that a change has stopped.
-func halted(hubObject fleet.Object) bool {
-	progressing := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing)
-	return progressing != nil && progressing.Reason == flotillav1.ReasonRolloutHalted
+// progressingReason is the published reason of Progressing; empty when there is none yet.
+func progressingReason(hubObject fleet.Object) string {
+	if progressing := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing); progressing != nil {
+		return progressing.Reason
+	}
+	return ""
 }
 
 // transition reports whether a change of status is one that nobody should wait for: a condition, the state of a

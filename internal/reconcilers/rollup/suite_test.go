@@ -44,16 +44,20 @@ const (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// directory is a Directory whose only engaged member is eu-1.
+// directory is a Directory whose only engaged member is eu-1, unless there are others.
 type directory struct {
 	mu          sync.Mutex
 	snapshots   map[string]clusters.Snapshot
 	subscribers []func(multicluster.ClusterName)
 
 	member ctrlcluster.Cluster
+	others map[string]ctrlcluster.Cluster
 }
 
 func (d *directory) Member(name multicluster.ClusterName) (ctrlcluster.Cluster, error) {
+	if other, found := d.others[string(name)]; found {
+		return other, nil
+	}
 	if name != eu1 {
 		return nil, fmt.Errorf("no cluster %q: %w", name, multicluster.ErrClusterNotFound)
 	}

@@ -1,0 +1,128 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+func ours(r *flotillav1.Redis) bool { return fleet.IsOurs(r, hubID) }
+
+// publishHeld does what roll-up does.
+func (f *manyMembers) publishHeld(redis *flotillav1.Redis) {
+	f.t.Helper()
+	f.get(f.hub, redis)
+	apimeta.SetStatusCondition(&redis.Status.Conditions, metav1.Condition{
+		Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonRemovalHeld, ObservedGeneration: redis.Generation,
+	})
+	if err := f.hub.Status().Update(context.Background(), redis); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *manyMembers) wantHeld(redis *flotillav1.Redis, names ...string) {
+	f.t.Helper()
+	held := func(name string) bool {
+		return f.r.Table.Get(f.r.key(redis), name).Reason == flotillav1.ReasonRemovalHeld
+	}
+	for _, name := range f.names {
+		if want := slices.Contains(names, name); held(name) != want {
+			f.t.Errorf("the removal in %s is held: %v, want %v", name, held(name), want)
+		}
+	}
+	if left := f.with(redis, ours); !slices.Equal(left, names) {
+		f.t.Errorf("copies are left in %v, want %v", left, names)
+	}
+}
+
+func confirm(generation string) func(*flotillav1.Redis) {
+	return func(r *flotillav1.Redis) {
+		r.Annotations = map[string]string{flotillav1.AnnotationConfirmRemoval: generation}
+	}
+}
+
+func TestRemovals_a_deletion_beyond_the_budget_waits_for_a_person(t *testing.T) {
+	f := newManyMembers(t, 5)
+	f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
+	redis := f.placed()
+	f.delete(copyOf(redis))
+	f.run(redis)
+	f.wantHeld(redis, "m-3", "m-4", "m-5")
+
+	// Neither time nor a restart changes that, nor a confirmation of something else.
+	f.publishHeld(redis)
+	f.clock.Step(time.Hour)
+	f.restart()
+	f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
+	f.run(redis)
+	f.wantHeld(redis, "m-3", "m-4", "m-5")
+	update(f.fixture, f.hub, redis, confirm("1"))
+	f.run(redis)
+	f.wantHeld(redis, "m-3", "m-4", "m-5")
+
+	update(f.fixture, f.hub, redis, confirm("2"))
+	f.run(redis)
+	if f.get(f.hub, copyOf(redis)) || len(f.with(redis, ours)) != 0 {
+		t.Error("the confirmed deletion did not go through")
+	}
+}
+
+func TestRemovals_a_confirmation_works_once(t *testing.T) {
+	f := newManyMembers(t, 4)
+	f.r.Options.Removals = fleet.NewRemovals(1, f.clock)
+	redis := f.placed()
+	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) {
+		r.Spec.Placement = &flotillav1.Placement{Clusters: []string{"m-4"}}
+	})
+	f.run(redis)
+	if left := f.with(redis, ours); !slices.Equal(left, []string{"m-2", "m-3", "m-4"}) {
+		t.Errorf("copies are left in %v", left)
+	}
+	update(f.fixture, f.hub, redis, confirm("2"))
+	f.run(redis)
+	if left := f.with(redis, ours); !slices.Equal(left, []string{"m-4"}) {
+		t.Errorf("copies are left in %v", left)
+	}
+	f.get(f.hub, redis)
+	if redis.Annotations[flotillav1.AnnotationConfirmRemoval] != "" || redis.Generation != 2 {
+		t.Errorf("generation %d, annotations %v", redis.Generation, redis.Annotations)
+	}
+	f.wantNothing(redis)
+}
+
+func TestRemovals_undoing_the_change_ends_the_wait(t *testing.T) {
+	f := newManyMembers(t, 3)
+	f.r.Options.Removals = fleet.NewRemovals(0, f.clock)
+	redis := f.placed()
+	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.ClusterSelector.MatchLabels["region"] = "ue" })
+	f.run(redis)
+	f.wantHeld(redis, f.names...)
+	f.publishHeld(redis)
+	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.ClusterSelector = selectEU() })
+	f.run(redis)
+	if left := f.with(redis, ours); !slices.Equal(left, f.names) || f.r.Table.Get(f.r.key(redis), "m-1").Reason != "" {
+		t.Errorf("copies are left in %v", left)
+	}
+}
+
+func TestRemovals_what_deletes_nothing_costs_nothing(t *testing.T) {
+	f := newManyMembers(t, 3)
+	f.r.Options.Removals = fleet.NewRemovals(0, f.clock)
+	redis := f.placed(func(r *flotillav1.Redis) { r.Spec.Placement.DeletionPolicy = flotillav1.DeletionPolicyOrphan })
+	f.delete(copyOf(redis))
+	f.run(redis)
+	orphaned := f.with(redis, func(r *flotillav1.Redis) bool { return !fleet.IsOurs(r, hubID) })
+	if f.get(f.hub, copyOf(redis)) || !slices.Equal(orphaned, f.names) {
+		t.Errorf("orphaned in %v", orphaned)
+	}
+}

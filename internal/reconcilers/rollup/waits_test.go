@@ -1,0 +1,109 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+func (f *fixture) wantMessage(object fleet.Object, conditionType, part string) {
+	f.t.Helper()
+	condition := apimeta.FindStatusCondition(*object.GetConditions(), conditionType)
+	if condition == nil || !strings.Contains(condition.Message, part) {
+		f.t.Errorf("want %q in %+v", part, condition)
+	}
+}
+
+func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})
+	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1} })
+	placed := &flotillav1.Redis{}
+	f.place(redis, placed)
+	status(f, f.member, placed, observed)
+	f.settle(redis)
+	f.wantEvents("Normal ClusterReady eu-1: ")
+
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{"us-1"} })
+	key := fleet.ObjectKey{Kind: "Redis", Object: client.ObjectKeyFromObject(redis)}
+	f.r.Table.Set(key, eu1, fleet.Outcome{Generation: 2, Reason: flotillav1.ReasonRemovalHeld})
+	f.directory.become("us-1", clusters.StateReady, true)
+	for range 2 {
+		f.settle(redis)
+		f.wantConditions(redis, map[string]string{"Progressing": "False RemovalHeld"})
+		f.wantMessage(redis, "Progressing", "Removal held until annotation flotilla.dev/confirm-removal is 2: eu-1")
+		f.wantMessage(redis, "Placed", "removal held until annotation flotilla.dev/confirm-removal is 2: eu-1")
+		if !fleet.RemovalHeld(redis) || redis.Status.Clusters[0].Reason != flotillav1.ReasonRemovalHeld {
+			t.Errorf("the entries are %+v", redis.Status.Clusters)
+		}
+		// A process that has not looked at the copy yet does not say anything else.
+		f.restart(redisKind)
+	}
+	f.wantEvents("Warning RemovalHeld Removal held until ")
+}
+
+// snapshot is a member that shows one copy as it was.
+type snapshot struct {
+	client.Client
+	copy *flotillav1.Redis
+}
+
+func (s snapshot) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	s.copy.DeepCopyInto(object.(*flotillav1.Redis))
+	return nil
+}
+
+func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1, "eu-2"}})
+	f.directory.become("eu-2", clusters.StateReady, true)
+	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1, "eu-2"} })
+	placed := &flotillav1.Redis{}
+	f.place(redis, placed)
+	status(f, f.member, placed, observed)
+	f.directory.others = map[string]ctrlcluster.Cluster{"eu-2": uncached{client: snapshot{f.member, placed.DeepCopy()}}}
+
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(4)) })
+	f.place(redis, placed)
+	specs, err := fleet.NewSpecs(fleet.Redis, redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := specs.Template()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec(f, f.member, placed, func(r *flotillav1.Redis) {
+		r.Spec.Replicas = new(int32(4))
+		r.Annotations[flotillav1.AnnotationRollout] = template
+		r.Annotations[flotillav1.AnnotationSpecChangedAt] = f.clock.Now().UTC().Format(time.RFC3339)
+	})
+	status(f, f.member, placed, func(r *flotillav1.Redis) {
+		r.Status.ObservedGeneration = r.Generation
+		r.Status.Conditions = ready(metav1.ConditionFalse, flotillav1.ReasonReplicasNotReady, "0 of 4 Pods are ready")
+	})
+	f.clock.Step(2 * time.Second)
+	f.pass(redis)
+	f.read(f.hub, redis)
+	f.wantConditions(redis, map[string]string{"Progressing": "True RollingOut"})
+	if _, again := f.pass(redis); again <= 0 || again > 10*time.Minute {
+		t.Errorf("the pass looks again in %s", again)
+	}
+	f.clock.Step(10 * time.Minute)
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Ready": "False ClustersNotReady"})
+	f.wantMessage(redis, "Progressing", "Not ready in time: eu-1; not changed: eu-2")
+}
