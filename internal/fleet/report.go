@@ -129,6 +129,8 @@ func (f Facts) placed() metav1.Condition {
 	case len(missing) > 0:
 		condition.Reason = flotillav1.ReasonPlacementPending
 		condition.Message = "Waiting for " + Join(missing)
+	case !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Fate == FateApply }):
+		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
 	case len(total) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
 		condition.Message = "No chosen cluster can be seen"

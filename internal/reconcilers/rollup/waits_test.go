@@ -55,6 +55,30 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 	f.wantEvents("Warning RemovalHeld Removal held until ")
 }
 
+func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen(t *testing.T) {
+	f := newFixture(t, redisKind)
+	eu := &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{"us-1"}, ClusterSelector: eu})
+	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1} })
+	placed := &flotillav1.Redis{}
+	f.place(redis, placed)
+	status(f, f.member, placed, observed)
+	f.settle(redis)
+	if entry := redis.Status.Clusters[0]; entry.Name != eu1 || entry.Ready != metav1.ConditionTrue || entry.Reason != flotillav1.ReasonLeaving {
+		t.Errorf("the entry is %+v", entry)
+	}
+	f.wantMessage(redis, "Placed", "; leaving, copy kept: eu-1")
+
+	alone := f.newRedis(&flotillav1.Placement{ClusterSelector: eu})
+	status(f, f.hub, alone, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1} })
+	placed = &flotillav1.Redis{}
+	f.place(alone, placed)
+	status(f, f.member, placed, observed)
+	f.settle(alone)
+	f.wantConditions(alone, map[string]string{"Placed": "False NoClusterSelected", "Ready": "True AllReady"})
+	f.wantMessage(alone, "Placed", "; leaving, copy kept: eu-1")
+}
+
 // snapshot is a member that shows one copy as it was.
 type snapshot struct {
 	client.Client
