@@ -86,7 +86,7 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 func TestHub_outage_of_45_seconds_leaves_time_for_an_attempt_to_renew_the_lease(t *testing.T) {
 	const outage = 45 * time.Second
 	// The hub goes away just before an attempt, which is when the deadline begins.
-	last := (renewDeadline - 1) / retryPeriod * retryPeriod
+	last := (renewDeadline - 1).Truncate(retryPeriod)
 	if last <= outage {
 		t.Errorf("the last attempt before the deadline comes after %v", last)
 	}

@@ -24,7 +24,9 @@ type startedController struct {
 	ctx context.Context
 }
 
-func (c *startedController) Watch(src source.TypedSource[Request]) error { return src.Start(c.ctx, nil) }
+func (c *startedController) Watch(src source.TypedSource[Request]) error {
+	return src.Start(c.ctx, nil)
+}
 
 // spySource keeps the contexts that it is started with in each member.
 type spySource struct {

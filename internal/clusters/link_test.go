@@ -34,7 +34,7 @@ func TestLink_hangs_up_when_it_is_retired_and_its_last_call_is_done(t *testing.T
 		runtime.Gosched()
 	}
 	f.transport.close()
-	await(t, "the end of the watch", ended)
+	_ = await(t, "the end of the watch", ended)
 	g.Expect(l.open()).To(Equal(1), "the call is under way")
 	f.api.stall.Store(false)
 	if err := await(t, "the call that was under way", running); err != nil {
