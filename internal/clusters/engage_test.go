@@ -21,6 +21,7 @@ import (
 // startedController is a controller that has started: what it is to watch starts at once.
 type startedController struct {
 	controller.TypedController[Request]
+
 	ctx context.Context
 }
 

@@ -5,6 +5,7 @@ package clusters
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -34,7 +35,9 @@ func TestLink_hangs_up_when_it_is_retired_and_its_last_call_is_done(t *testing.T
 		runtime.Gosched()
 	}
 	f.transport.close()
-	_ = await(t, "the end of the watch", ended)
+	if err := await(t, "the end of the watch", ended); err != io.ErrUnexpectedEOF { //nolint:errorlint // client-go compares so.
+		t.Errorf("the watch ended with %v", err)
+	}
 	g.Expect(l.open()).To(Equal(1), "the call is under way")
 	f.api.stall.Store(false)
 	if err := await(t, "the call that was under way", running); err != nil {
