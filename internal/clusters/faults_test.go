@@ -388,8 +388,8 @@ func TestFaults(t *testing.T) {
 		}
 		f.Eventually(func(g Gomega) {
 			left := measure()
-			// The fakes listen until the test ends, and multicluster-runtime keeps a goroutine for each source of an engagement.
-			g.Expect(left.goroutines).To(BeNumerically("<=", before.goroutines+20+2*len(members)))
+			// The fakes listen until the test ends.
+			g.Expect(left.goroutines).To(BeNumerically("<=", before.goroutines+10+len(members)))
 			g.Expect(left.heap).To(BeNumerically("<=", before.heap+16<<20))
 		}).WithPolling(500 * time.Millisecond).Should(Succeed())
 	}

@@ -51,10 +51,20 @@ func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName,
 	defer e.mu.Unlock()
 	e.counts[name]++
 	e.ctxs[name], e.last[name] = ctx, c
+	context.AfterFunc(ctx, func() { e.release(name, c) })
 	if e.panics == name && e.counts[name] == 1 {
 		panic("engaging " + name)
 	}
 	return nil
+}
+
+// release drops a cluster, whose caches would stay otherwise.
+func (e *engagements) release(name multicluster.ClusterName, c cluster.Cluster) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last[name] == c {
+		delete(e.last, name)
+	}
 }
 
 func (e *engagements) Start(ctx context.Context) error { <-ctx.Done(); return nil }
