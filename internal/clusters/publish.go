@@ -136,6 +136,7 @@ func (w *publisher) ensure(ctx context.Context, wanted publication) (*flotillav1
 	if err == nil && describes(object, wanted) {
 		return object, nil
 	}
+	object = &flotillav1.MemberCluster{}
 	err = h.reader.Get(ctx, client.ObjectKey{Name: name}, object)
 	if apierrors.IsNotFound(err) {
 		object = &flotillav1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -181,15 +182,17 @@ func (w *publisher) publishStatus(ctx context.Context, object *flotillav1.Member
 	if equality.Semantic.DeepEqual(desired.Status, object.Status) {
 		return nil
 	}
-	if err := w.pool.hub.reader.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+	// Into an empty one: what the answer leaves out would survive.
+	live := &flotillav1.MemberCluster{}
+	if err := w.pool.hub.reader.Get(ctx, client.ObjectKeyFromObject(object), live); err != nil {
 		return fmt.Errorf("reading MemberCluster %q: %w", object.Name, err)
 	}
-	before := object.DeepCopy()
-	report(object, wanted, w.pool.cfg.Clock.Now())
-	if equality.Semantic.DeepEqual(before.Status, object.Status) {
+	before := live.DeepCopy()
+	report(live, wanted, w.pool.cfg.Clock.Now())
+	if equality.Semantic.DeepEqual(before.Status, live.Status) {
 		return nil
 	}
-	if err := w.pool.hub.client.Status().Patch(ctx, object, client.MergeFrom(before)); err != nil {
+	if err := w.pool.hub.client.Status().Patch(ctx, live, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("writing the status of MemberCluster %q: %w", object.Name, err)
 	}
 	return nil
