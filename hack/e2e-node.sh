@@ -85,6 +85,20 @@ write_cluster_config() {
 	EOF
 }
 
+# controllers_run starts again what gave up, and says whether the controllers do their work. They wait for an API server
+# only some seconds, and on a busy machine that takes longer.
+controllers_run() {
+	local file dead=''
+	for file in "$KWOK_WORKDIR/clusters/$CLUSTER/pids"/*.pid; do
+		runs_with "$(<"$file")" "$DIR" && continue
+		# kwokctl takes a pid file for a process.
+		rm -f "$file"
+		dead=1
+	done
+	[[ ! $dead ]] || kwokctl start cluster --name "$CLUSTER" --wait 60s
+	[[ ! $dead ]] && kubectl get serviceaccount default
+}
+
 # control_plane starts etcd, the API server, its controllers and DNS.
 control_plane() {
 	export KWOK_WORKDIR=$DIR/kwok PATH=$BIN:$PATH
@@ -100,6 +114,7 @@ control_plane() {
 	mv "$DIR/config/flat" "$KUBECONFIG_FILE"
 	umask 022
 	until_true 120 kubectl get --raw /readyz
+	until_true 120 controllers_run || die "the controllers of $CLUSTER do not run: logs are in $KWOK_WORKDIR/clusters/$CLUSTER/logs"
 	kubectl apply --server-side -f - <<-EOF
 		apiVersion: storage.k8s.io/v1
 		kind: StorageClass
