@@ -6,9 +6,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -130,7 +130,7 @@ var settings = []setting{
 	{"metrics.bindAddress", ":8443", "address of the metrics endpoint, served with TLS and authentication; 0 disables it"},
 	{"health.bindAddress", ":8081", "address of /healthz and /readyz; 0 disables it"},
 	{"log.format", "text", "text or json"},
-	{"log.verbosity", 0, "0 for changes that people look for, 1 for the path taken"},
+	{"log.verbosity", 0, "0 for changes that people look for, 1 for the path taken; at most 7"},
 }
 
 // loadConfig reads the configuration and returns every problem of it at once.
@@ -254,8 +254,8 @@ func (c *Config) validate() error {
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		errs = append(errs, fmt.Errorf("log.format: %q is neither text nor json", c.Log.Format))
 	}
-	if c.Log.Verbosity < 0 || c.Log.Verbosity > 10 {
-		errs = append(errs, fmt.Errorf("log.verbosity: %d is not between 0 and 10", c.Log.Verbosity))
+	if c.Log.Verbosity < 0 || c.Log.Verbosity > maxVerbosity {
+		errs = append(errs, fmt.Errorf("log.verbosity: %d is not between 0 and %d: beyond that, the Secrets of registrations would be logged", c.Log.Verbosity, maxVerbosity))
 	}
 	return errors.Join(errs...)
 }
@@ -314,10 +314,14 @@ func (c RegistrationConfig) policy() (clusters.Policy, []error) {
 	return policy, errs
 }
 
-func newLogger(cfg LogConfig) logr.Logger {
+// maxVerbosity is the last at which client-go logs the addresses and headers of its requests but not yet their bodies,
+// which are Secrets too: registrations are read with all their keys.
+const maxVerbosity = 7
+
+func newLogger(cfg LogConfig, out io.Writer) logr.Logger {
 	options := &slog.HandlerOptions{Level: slog.Level(-cfg.Verbosity)}
 	if cfg.Format == "json" {
-		return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, options))
+		return logr.FromSlogHandler(slog.NewJSONHandler(out, options))
 	}
-	return logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, options))
+	return logr.FromSlogHandler(slog.NewTextHandler(out, options))
 }

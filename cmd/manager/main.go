@@ -26,7 +26,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg.Log)
+	log := newLogger(cfg.Log, os.Stderr)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	log.Info("Starting", "config", cfg)
