@@ -28,7 +28,7 @@ var (
 // this holds where a member has an older one.
 var ownedPrefixes = []string{
 	"acl", "aof-load", "append", "bind", "cluster", "daemonize", "dbfilename", "dir", "enable-", "include", "loadmodule", "logfile", "masterauth",
-	"masteruser", "min-replicas", "min-slaves", "oom", "pidfile", "port", "protected-mode", "rdb-del", "rename-command", "repl-diskless-load", "replica",
+	"masteruser", "min-replicas", "min-slaves", "oom", "pidfile", "port", "protected-mode", "rdb-del", "rename-command", "repl-diskless-load", "repl-ping", "replica",
 	"requirepass", "save", "sentinel", "set-proc-title", "shutdown", "slave", "socket", "supervised", "syslog", "tls", "unixsocket", "user",
 }
 
@@ -60,8 +60,10 @@ func operatorOwned(directive string) bool {
 // operator's directives come last, because the last one wins.
 func renderConfig(s *flotillav1.RedisSpec) string {
 	var out strings.Builder
-	// A default that the user may change: a replica that restarts alone need not wait five seconds for others.
-	out.WriteString("repl-diskless-sync-delay 1\n")
+	// Defaults that the user may change. A replica that restarts alone need not wait five seconds for others. One that was
+	// led to the address of a primary's Pod that has just gone gets no answer from there, not even a refusal: it gives up
+	// and finds the new Pod after this time instead of a minute.
+	out.WriteString("repl-diskless-sync-delay 1\nrepl-timeout 15\n")
 	for _, directive := range slices.Sorted(maps.Keys(s.Config)) {
 		fmt.Fprintf(&out, "%s %s\n", directive, s.Config[directive])
 	}
@@ -86,6 +88,8 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 		"repl-diskless-load disabled",
 		"replica-read-only yes",
 		"replica-serve-stale-data yes",
+		// A primary that has nothing to say says so often enough for a short repl-timeout.
+		"repl-ping-replica-period 5",
 		// On SIGTERM the primary waits this long for its replicas to catch up.
 		"shutdown-timeout 10",
 	} {

@@ -79,6 +79,7 @@ func TestRenderConfig_to_the_letter(t *testing.T) {
 	}))
 	// What the operator owns comes last, because the last one wins.
 	want := `repl-diskless-sync-delay 1
+repl-timeout 15
 hz 20
 repl-diskless-sync-delay 3
 timeout 5
@@ -94,6 +95,7 @@ maxmemory-policy noeviction
 repl-diskless-load disabled
 replica-read-only yes
 replica-serve-stale-data yes
+repl-ping-replica-period 5
 shutdown-timeout 10
 `
 	if diff := cmp.Diff(want, renderConfig(&s)); diff != "" {
