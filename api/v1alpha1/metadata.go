@@ -72,6 +72,8 @@ const (
 	AnnotationInitialized = "flotilla.dev/initialized"
 	// AnnotationForceEmptyPrimary, on a member's Redis, gives the UID of the PVC of <name>-0 whose emptiness a person accepts. It is removed once it worked.
 	AnnotationForceEmptyPrimary = "flotilla.dev/force-empty-primary"
+	// AnnotationApprovePrimaryUpdate, on a member's Redis with updateStrategy.primary Supervised, gives the spec hash that its primary may be updated to.
+	AnnotationApprovePrimaryUpdate = "flotilla.dev/approve-primary-update"
 	// AnnotationAppliedHash holds, on what a member reconciler applies, the hash of what it applied last.
 	AnnotationAppliedHash = "flotilla.dev/applied-hash"
 	// AnnotationNodeRecord holds, on a Node, what NodePools wrote and what was there before.

@@ -67,6 +67,8 @@ const (
 	ReasonDeleting = "Deleting"
 	// ReasonRolloutStuck says that a replaced Pod does not become Ready; revert the change.
 	ReasonRolloutStuck = "RolloutStuck"
+	// ReasonWaitingForApproval says that only the primary is left to update and updateStrategy.primary is Supervised. Approve with annotation flotilla.dev/approve-primary-update; the message gives its value.
+	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
 	// ReasonUnschedulable says that no node takes a Pod; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.

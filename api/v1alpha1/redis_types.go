@@ -14,6 +14,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.mode) || self.persistence.mode != 'None' || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir') || (has(self.persistence.acceptDataLoss) && self.persistence.acceptDataLoss)",message="persistence.mode None on a PersistentVolumeClaim loses the data at each restart: set persistence.acceptDataLoss: true, or storage.type: EmptyDir"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory: set it, or give memory.maxMemory"
 // +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.minReplicasToWrite) || !has(self.replicas) || self.replicas == 0 || self.replication.minReplicasToWrite < self.replicas",message="replication.minReplicasToWrite must be less than replicas, or no write is ever taken: lower it, or ask for more replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || !has(self.auth) || !has(self.auth.mode) || self.auth.mode == 'Password'",message="service.type other than ClusterIP opens a Redis without a password to everybody: set auth.mode: Password, or service.type: ClusterIP"
 type RedisSpec struct {
 	// placement says, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
@@ -97,6 +98,35 @@ type RedisSpec struct {
 	// +kubebuilder:validation:Enum=Preferred;Required;Disabled
 	// +kubebuilder:default=Preferred
 	PodAntiAffinity string `json:"podAntiAffinity,omitempty"`
+
+	// affinity of the Pods, beside what podAntiAffinity asks for.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+
+	// topologySpreadConstraints of the Pods. Without a labelSelector, one counts the Pods of this Redis.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+
+	// podMetadata is added to the Pods. A change replaces them.
+	// +optional
+	PodMetadata *RedisPodMetadata `json:"podMetadata,omitempty"`
+
+	// service says how clients reach the Pods.
+	// +optional
+	// +kubebuilder:default={type: "ClusterIP"}
+	Service RedisService `json:"service,omitzero"`
+
+	// podDisruptionBudget lets drains take one Pod at a time.
+	// +optional
+	// +kubebuilder:default={enabled: true}
+	PodDisruptionBudget RedisPodDisruptionBudget `json:"podDisruptionBudget,omitzero"`
+
+	// updateStrategy says how Pods are replaced.
+	// +optional
+	// +kubebuilder:default={primary: "Automatic"}
+	UpdateStrategy RedisUpdateStrategy `json:"updateStrategy,omitzero"`
 
 	// priorityClassName of the Pods.
 	// +optional
@@ -264,6 +294,64 @@ type RedisSecretRef struct {
 	Key string `json:"key,omitempty"`
 }
 
+// RedisPodMetadata is added to the Pods.
+type RedisPodMetadata struct {
+	// labels of the Pods, at most 16. Those of flotilla.dev and Kubernetes cannot be set.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$') && self[k].matches('^([a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?)?$'))",message="podMetadata.labels has something that is no label: correct the key or the value"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([^/]*[.])?(flotilla[.]dev|kubernetes[.]io|k8s[.]io)/') && k != 'controller-revision-hash')",message="podMetadata.labels cannot have labels of flotilla.dev, kubernetes.io or k8s.io: what finds the Pods depends on them; choose other keys"
+	Labels map[string]RedisMetadataValue `json:"labels,omitempty"`
+
+	// annotations of the Pods, at most 32. Those of flotilla.dev cannot be set.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$'))",message="podMetadata.annotations has a key that is none: correct it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([^/]*[.])?flotilla[.]dev/'))",message="podMetadata.annotations cannot have annotations of flotilla.dev: choose other keys"
+	Annotations map[string]RedisMetadataValue `json:"annotations,omitempty"`
+}
+
+// RedisMetadataValue is the value of a label or an annotation.
+//
+// +kubebuilder:validation:MaxLength=1024
+type RedisMetadataValue string
+
+// RedisService says how clients reach the Pods. It is about <name>-primary and <name>-any; what replicas use stays inside.
+type RedisService struct {
+	// type of the Services. Default ClusterIP. Anything else opens the Redis to whoever reaches the nodes or the load
+	// balancer, with its password as the only lock.
+	// +optional
+	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
+	// +kubebuilder:default=ClusterIP
+	Type corev1.ServiceType `json:"type,omitempty"`
+
+	// annotations of the Services, such as those that load balancers and external-dns read, at most 32. Those of
+	// flotilla.dev cannot be set.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$'))",message="service.annotations has a key that is none: correct it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([^/]*[.])?flotilla[.]dev/'))",message="service.annotations cannot have annotations of flotilla.dev: choose other keys"
+	Annotations map[string]RedisMetadataValue `json:"annotations,omitempty"`
+}
+
+// RedisPodDisruptionBudget lets drains take one Pod at a time.
+type RedisPodDisruptionBudget struct {
+	// enabled says that there is one. Default true. Turn it off to bring your own.
+	// +optional
+	// +kubebuilder:default=true
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// RedisUpdateStrategy says how Pods are replaced.
+type RedisUpdateStrategy struct {
+	// primary is Automatic (default): the primary is replaced when every replica is done. With Supervised the update waits
+	// there until a person lets it go on, with the annotation that the condition RolloutBlocked names.
+	// +optional
+	// +kubebuilder:validation:Enum=Automatic;Supervised
+	// +kubebuilder:default=Automatic
+	Primary string `json:"primary,omitempty"`
+}
+
 // Values of the enums above.
 const (
 	RedisModeReplication          = "Replication"
@@ -278,6 +366,8 @@ const (
 	RedisAuthDisabled             = "Disabled"
 	RedisPodAntiAffinityPreferred = "Preferred"
 	RedisPodAntiAffinityRequired  = "Required"
+	RedisPrimaryAutomatic         = "Automatic"
+	RedisPrimarySupervised        = "Supervised"
 	RedisRolePrimary              = "primary"
 	RedisRoleReplica              = "replica"
 	RedisSecretKeyPassword        = "password"

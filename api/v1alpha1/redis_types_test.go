@@ -59,6 +59,43 @@ func TestRedis_Validation(t *testing.T) {
 			r.Spec.Auth = flotillav1.RedisAuth{Mode: "Disabled", SecretRef: &flotillav1.RedisSecretRef{Name: "a"}}
 		}, "auth.secretRef needs auth.mode Password"},
 		"writes that nobody confirms": {func(r *flotillav1.Redis) { r.Spec.Replication.MinReplicasToWrite = 1 }, "ask for more replicas"},
+		"label that is none": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"a b": "c"}}
+		}, "correct the key or the value"},
+		"label with a value that is none": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"a": "c d"}}
+		}, "correct the key or the value"},
+		"label that selects Pods": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"flotilla.dev/redis": "c"}}
+		}, "choose other keys"},
+		"label of Kubernetes": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"app.kubernetes.io/name": "c"}}
+		}, "choose other keys"},
+		"annotation that is none": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Annotations: map[string]flotillav1.RedisMetadataValue{"/": "c"}}
+		}, "has a key that is none"},
+		"annotation of ours": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{Annotations: map[string]flotillav1.RedisMetadataValue{"flotilla.dev/spec-hash": "c"}}
+		}, "choose other keys"},
+		"own metadata of Pods": {func(r *flotillav1.Redis) {
+			r.Spec.PodMetadata = &flotillav1.RedisPodMetadata{
+				Labels:      map[string]flotillav1.RedisMetadataValue{"team": "shop", "example.com/tier": ""},
+				Annotations: map[string]flotillav1.RedisMetadataValue{"prometheus.io/scrape": "true, of course"},
+			}
+		}, ""},
+		"annotation of ours on Services": {func(r *flotillav1.Redis) {
+			r.Spec.Service.Annotations = map[string]flotillav1.RedisMetadataValue{"flotilla.dev/applied-hash": "c"}
+		}, "choose other keys"},
+		"annotation of a Service that is none": {func(r *flotillav1.Redis) {
+			r.Spec.Service.Annotations = map[string]flotillav1.RedisMetadataValue{"a b": "c"}
+		}, "has a key that is none"},
+		"type of Service":            {func(r *flotillav1.Redis) { r.Spec.Service.Type = "ExternalName" }, "supported values"},
+		"load balancer":              {func(r *flotillav1.Redis) { r.Spec.Service.Type = "LoadBalancer" }, ""},
+		"load balancer, no password": {func(r *flotillav1.Redis) { r.Spec.Service.Type, r.Spec.Auth.Mode = "LoadBalancer", "Disabled" }, "set auth.mode: Password"},
+		"who updates the primary":    {func(r *flotillav1.Redis) { r.Spec.UpdateStrategy.Primary = "Never" }, "supported values"},
+		"nine ways to spread": {func(r *flotillav1.Redis) {
+			r.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 9)
+		}, "at most 8 items"},
 		"writes that one confirms": {func(r *flotillav1.Redis) {
 			n := int32(2)
 			r.Spec.Replicas, r.Spec.Replication.MinReplicasToWrite = &n, 1

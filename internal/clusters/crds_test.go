@@ -130,7 +130,7 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
 		"NodePool": "1 6c91ca44d623",
-		"Redis":    "1 ba61fa424580",
+		"Redis":    "1 bdf04d831e22",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

@@ -59,6 +59,12 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 	for _, c := range p.changes {
 		errs = append(errs, applyChange(ctx, member.GetClient(), c, done))
 	}
+	if p.dropBudget {
+		err := member.GetClient().Delete(ctx, s.budget, client.Preconditions{UID: &s.budget.UID})
+		if client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("removing PodDisruptionBudget %q: %w", s.budget.Name, err))
+		}
+	}
 	for _, claim := range p.mark {
 		errs = append(errs, patchClaim(ctx, member.GetClient(), claim, "marking", func(claim *corev1.PersistentVolumeClaim) {
 			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, flotillav1.AnnotationInitialized, "true")
@@ -205,7 +211,7 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 		}
 		live = append(live, view)
 	}
-	for _, now := range planRollout(p.hash, *s.spec.Replicas, live, s.now).replace {
+	for _, now := range rolloutOf(s, p.hash, live).replace {
 		if !slices.ContainsFunc(p.rollout.replace, func(planned pod) bool { return planned.uid == now.uid }) {
 			continue
 		}

@@ -141,6 +141,25 @@ func specs() map[string]flotillav1.RedisSpec {
 			ImagePullSecrets:              []corev1.LocalObjectReference{{Name: "b"}, {Name: "a"}},
 			ImagePullPolicy:               "Always",
 			TerminationGracePeriodSeconds: ptr.To[int64](90),
+			Affinity: &corev1.Affinity{
+				NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: "In", Values: []string{"ssd", "nvme"}}}},
+				}}},
+				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "noisy"}}},
+				}},
+			},
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{
+				{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: "ScheduleAnyway"},
+				{MaxSkew: 2, TopologyKey: "rack", WhenUnsatisfiable: "DoNotSchedule", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}},
+			},
+			PodMetadata: &flotillav1.RedisPodMetadata{
+				Labels:      map[string]flotillav1.RedisMetadataValue{"team": "shop", "app": "cache"},
+				Annotations: map[string]flotillav1.RedisMetadataValue{"example.com/scrape": "true"},
+			},
+			Service:             flotillav1.RedisService{Type: "LoadBalancer", Annotations: map[string]flotillav1.RedisMetadataValue{"example.com/internal": "true"}},
+			PodDisruptionBudget: flotillav1.RedisPodDisruptionBudget{Enabled: new(false)},
+			UpdateStrategy:      flotillav1.RedisUpdateStrategy{Primary: "Supervised"},
 		},
 		"in memory": {
 			Storage: flotillav1.RedisStorage{Type: "EmptyDir"}, Persistence: flotillav1.RedisPersistence{Mode: "None"},

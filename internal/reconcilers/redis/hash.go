@@ -42,6 +42,9 @@ type startup struct {
 	RuntimeClassName              string                            `json:"runtimeClassName,omitempty"`
 	TerminationGracePeriodSeconds int64                             `json:"terminationGracePeriodSeconds"`
 	MinReplicas                   string                            `json:"minReplicas,omitempty"`
+	Affinity                      *corev1.Affinity                  `json:"affinity,omitempty"`
+	TopologySpreadConstraints     []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	PodMetadata                   *flotillav1.RedisPodMetadata      `json:"podMetadata,omitempty"`
 }
 
 // podHash says what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the versions of the
@@ -67,6 +70,9 @@ func podHash(s *flotillav1.RedisSpec, passwordVersions ...string) string {
 		RuntimeClassName:              s.RuntimeClassName,
 		TerminationGracePeriodSeconds: *s.TerminationGracePeriodSeconds,
 		MinReplicas:                   minReplicas(s),
+		Affinity:                      s.Affinity,
+		TopologySpreadConstraints:     s.TopologySpreadConstraints,
+		PodMetadata:                   podMetadata(s),
 	})
 }
 
@@ -76,6 +82,14 @@ func minReplicas(s *flotillav1.RedisSpec) string {
 		return ""
 	}
 	return fmt.Sprintf("%d within %d", s.Replication.MinReplicasToWrite, s.Replication.MinReplicasMaxLagSeconds)
+}
+
+// podMetadata is nil when there is none, however that is written, so that it is left out.
+func podMetadata(s *flotillav1.RedisSpec) *flotillav1.RedisPodMetadata {
+	if s.PodMetadata == nil || len(s.PodMetadata.Labels)+len(s.PodMetadata.Annotations) == 0 {
+		return nil
+	}
+	return s.PodMetadata
 }
 
 const wiringSeparator = "."

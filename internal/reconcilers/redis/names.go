@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -114,6 +115,11 @@ func spec(redis *flotillav1.Redis) flotillav1.RedisSpec {
 	}
 	setDefault(&s.Memory.MaxMemoryPolicy, "noeviction")
 	setDefault(&s.Replication.MinReplicasMaxLagSeconds, 10)
+	setDefault(&s.Service.Type, corev1.ServiceTypeClusterIP)
+	setDefault(&s.UpdateStrategy.Primary, flotillav1.RedisPrimaryAutomatic)
+	if s.PodDisruptionBudget.Enabled == nil {
+		s.PodDisruptionBudget.Enabled = new(true)
+	}
 	return s
 }
 

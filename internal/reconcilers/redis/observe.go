@@ -98,7 +98,7 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 	if s.configMap, err = readChild(ctx, member, s, configName(redis.Name), &corev1.ConfigMap{}); err != nil {
 		return nil, err
 	}
-	if s.budget, err = readChild(ctx, member, s, redis.Name, &policyv1.PodDisruptionBudget{}); err != nil {
+	if err := s.observeBudget(ctx, member); err != nil {
 		return nil, err
 	}
 	for _, service := range renderServices(redis, &s.spec) {
@@ -144,6 +144,19 @@ func readChild[T interface {
 		return none, nil
 	}
 	return obj, nil
+}
+
+// observeBudget reads the budget. Where none is asked for, one that a person brings may have our name.
+func (s *state) observeBudget(ctx context.Context, member cluster.Cluster) error {
+	foreign := s.foreign
+	var err error
+	if s.budget, err = readChild(ctx, member, s, s.redis.Name, &policyv1.PodDisruptionBudget{}); err != nil {
+		return err
+	}
+	if !*s.spec.PodDisruptionBudget.Enabled {
+		s.foreign = foreign
+	}
+	return nil
 }
 
 // kindOf names the kind of a child, which typed objects from a cache do not say.

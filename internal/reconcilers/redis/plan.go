@@ -26,6 +26,8 @@ type plan struct {
 	hash string
 	// changes are the children to create or to put right, in this order.
 	changes []change
+	// dropBudget asks for the removal of the budget, which is ours.
+	dropBudget bool
 	// mark are the claims whose volumes have served, grow those that ask for less than the spec.
 	mark, grow []*corev1.PersistentVolumeClaim
 	// forgetForce asks for the removal of an annotation that has done its work.
@@ -61,12 +63,13 @@ func planFor(s *state) plan {
 	for i := range s.pods {
 		s.pods[i].risk = volumeRisk(&s.spec, s.pods[i].name, s.pods[i].ordinal, s.claims[s.pods[i].ordinal])
 	}
-	p.rollout = planRollout(p.hash, *s.spec.Replicas, s.pods, s.now)
+	p.rollout = rolloutOf(s, p.hash, s.pods)
 	if s.spec.Paused {
 		p.rollout.replace = nil
 		return p
 	}
 	p.changes = planChanges(s, p.hash)
+	p.dropBudget = !*s.spec.PodDisruptionBudget.Enabled && s.budget != nil && s.budget.DeletionTimestamp == nil
 	p.grow = claimsToGrow(s)
 	if keepsData(&s.spec) {
 		p.mark = claimsToMark(s)
@@ -180,7 +183,9 @@ func planChanges(s *state, hash string) []change {
 		}
 	}
 	add(renderConfigMap(s.redis, &s.spec, currentTopology(s), forceEmptyPrimary(s)), s.configMap, s.configMap != nil)
-	add(renderBudget(s.redis), s.budget, s.budget != nil)
+	if *s.spec.PodDisruptionBudget.Enabled {
+		add(renderBudget(s.redis), s.budget, s.budget != nil)
+	}
 	add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
 	return changes
 }

@@ -28,12 +28,29 @@ func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.
 	all := selectorLabels(redis.Name)
 
 	// A client of the primary sees LOADING instead of a refused connection, and replicas find it as soon as it listens.
+	// What replicas use stays inside the cluster, whatever clients come by.
 	ordinal0 := renderService(redis, s, suffixOrdinal0, primary, true)
 	toPrimary := renderService(redis, s, suffixPrimary, primary, true)
 	toAny := renderService(redis, s, suffixAny, all, false)
 	headless := renderService(redis, s, suffixHeadless, all, true)
 	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	for _, open := range []*corev1.Service{toPrimary, toAny} {
+		open.Spec.Type = s.Service.Type
+		open.Annotations = plain(s.Service.Annotations)
+	}
 	return []*corev1.Service{ordinal0, toAny, headless, toPrimary}
+}
+
+// plain returns metadata of a spec as that of an object; nil when there is none.
+func plain(values map[string]flotillav1.RedisMetadataValue) map[string]string {
+	var all map[string]string
+	for key, value := range values {
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[key] = string(value)
+	}
+	return all
 }
 
 func renderService(redis *flotillav1.Redis, s *flotillav1.RedisSpec, suffix string, selector map[string]string, publishNotReady bool) *corev1.Service {

@@ -196,9 +196,20 @@ func TestPodHash_changes_only_with_what_a_pod_starts_with(t *testing.T) {
 		"image":         {func(s *flotillav1.RedisSpec) { s.Image = "redis:8.4" }, false, true},
 		"config":        {func(s *flotillav1.RedisSpec) { s.Config = map[string]flotillav1.ConfigValue{"hz": "20"} }, false, true},
 		"lag of nobody": {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasMaxLagSeconds = 5 }, false, false},
-		"min replicas":  {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, false, true},
-		"port":          {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
-		"auth":          {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
+		"affinity":      {func(s *flotillav1.RedisSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }, false, true},
+		"spread": {func(s *flotillav1.RedisSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: "DoNotSchedule"}}
+		}, false, true},
+		"labels of Pods": {func(s *flotillav1.RedisSpec) {
+			s.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"team": "shop"}}
+		}, false, true},
+		"no labels of Pods": {func(s *flotillav1.RedisSpec) { s.PodMetadata = &flotillav1.RedisPodMetadata{} }, false, false},
+		"service":           {func(s *flotillav1.RedisSpec) { s.Service.Type = corev1.ServiceTypeLoadBalancer }, false, false},
+		"no budget":         {func(s *flotillav1.RedisSpec) { s.PodDisruptionBudget.Enabled = new(false) }, false, false},
+		"supervised":        {func(s *flotillav1.RedisSpec) { s.UpdateStrategy.Primary = flotillav1.RedisPrimarySupervised }, false, false},
+		"min replicas":      {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, false, true},
+		"port":              {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
+		"auth":              {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := podHash(&base, "v1")

@@ -29,6 +29,18 @@ type rollout struct {
 	recheck time.Duration
 }
 
+// rolloutOf plans the rollout, and leaves the primary to a person where the spec says so. A primary that does not serve
+// is not worth waiting with.
+func rolloutOf(s *state, hash string, pods []pod) rollout {
+	next := planRollout(hash, *s.spec.Replicas, pods, s.now)
+	primary := slices.IndexFunc(next.replace, func(p pod) bool { return p.ordinal == 0 && p.ready })
+	if primary < 0 || s.spec.UpdateStrategy.Primary != flotillav1.RedisPrimarySupervised || s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] == hash {
+		return next
+	}
+	return rollout{reason: flotillav1.ReasonWaitingForApproval, blocked: fmt.Sprintf("The update waits with Pod %s, which takes the writes; let it go on with annotation %s=%s",
+		next.replace[primary].name, flotillav1.AnnotationApprovePrimaryUpdate, hash)}
+}
+
 // planRollout decides which Pods to replace next. Replicas go first, the highest ordinal first, each Ready before the
 // next, and the primary last. Pods that could not talk to each other half-way go together.
 func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {

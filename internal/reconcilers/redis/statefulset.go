@@ -5,6 +5,7 @@ package redis
 
 import (
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,11 +44,8 @@ func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
 			Selector:            &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{
-					Labels:      childLabels(redis.Name),
-					Annotations: map[string]string{flotillav1.AnnotationSpecHash: hash},
-				},
-				Spec: renderPodSpec(redis, s),
+				ObjectMeta: renderPodMetadata(redis, s, hash),
+				Spec:       renderPodSpec(redis, s),
 			},
 			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
@@ -62,6 +60,18 @@ func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 		set.Spec.VolumeClaimTemplates = live.Spec.VolumeClaimTemplates
 	}
 	return set
+}
+
+// renderPodMetadata puts ours on top of what the user asks for: what finds the Pods depends on it.
+func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash string) metav1.ObjectMeta {
+	labels, annotations := map[string]string{}, map[string]string{}
+	if s.PodMetadata != nil {
+		maps.Copy(labels, plain(s.PodMetadata.Labels))
+		maps.Copy(annotations, plain(s.PodMetadata.Annotations))
+	}
+	maps.Copy(labels, childLabels(redis.Name))
+	annotations[flotillav1.AnnotationSpecHash] = hash
+	return metav1.ObjectMeta{Labels: labels, Annotations: annotations}
 }
 
 func renderClaim(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PersistentVolumeClaim {
@@ -86,6 +96,7 @@ func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PodS
 		NodeSelector:                  s.NodeSelector,
 		Tolerations:                   s.Tolerations,
 		Affinity:                      renderAffinity(redis, s),
+		TopologySpreadConstraints:     renderSpread(redis, s),
 		PriorityClassName:             s.PriorityClassName,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot:        new(true),
@@ -181,21 +192,43 @@ func secretProjection(name, key, path string, optional *bool) corev1.VolumeProje
 	}}
 }
 
+// renderSpread counts the Pods of this Redis where the user does not say which to count.
+func renderSpread(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.TopologySpreadConstraint {
+	var constraints []corev1.TopologySpreadConstraint
+	for _, constraint := range s.TopologySpreadConstraints {
+		if constraint.LabelSelector == nil {
+			constraint.LabelSelector = &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)}
+		}
+		constraints = append(constraints, constraint)
+	}
+	return constraints
+}
+
+// renderAffinity adds what podAntiAffinity asks for to what the user does.
 func renderAffinity(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.Affinity {
+	affinity := &corev1.Affinity{}
+	if s.Affinity != nil {
+		affinity = s.Affinity.DeepCopy()
+	}
+	if s.PodAntiAffinity == podAntiAffinityDisabled {
+		if s.Affinity == nil {
+			return nil
+		}
+		return affinity
+	}
+	if affinity.PodAntiAffinity == nil {
+		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{}
+	}
 	term := corev1.PodAffinityTerm{
 		TopologyKey:   corev1.LabelHostname,
 		LabelSelector: &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
 	}
-	switch s.PodAntiAffinity {
-	case podAntiAffinityDisabled:
-		return nil
-	case flotillav1.RedisPodAntiAffinityRequired:
-		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
-		}}
-	default:
-		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100, PodAffinityTerm: term}},
-		}}
+	apart := affinity.PodAntiAffinity
+	if s.PodAntiAffinity == flotillav1.RedisPodAntiAffinityRequired {
+		apart.RequiredDuringSchedulingIgnoredDuringExecution = append(apart.RequiredDuringSchedulingIgnoredDuringExecution, term)
+	} else {
+		apart.PreferredDuringSchedulingIgnoredDuringExecution = append(apart.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: term})
 	}
+	return affinity
 }
