@@ -59,6 +59,7 @@ missing() {
 	[[ $(id -u) == 0 ]] || say 'root (nodes make namespaces, mounts and cgroups)'
 	[[ -e /sys/fs/cgroup ]] || say 'cgroups at /sys/fs/cgroup'
 	[[ -e /sys/fs/cgroup/memory || -e /sys/fs/cgroup/cgroup.controllers ]] || say 'the memory cgroup controller'
+	[[ ! -r /proc/meminfo || $(awk '$1 == "MemAvailable:" {print $2}' /proc/meminfo) -gt 4000000 || -e $E2E_DIR/clusters/hub/init.pid ]] || say '4 GB of free memory'
 	for program in runc:runc iptables:iptables nft:nftables conntrack:conntrack ip:iproute2 nsenter:util-linux pgrep:procps apt-get:apt dpkg-deb:dpkg; do
 		type -P "${program%:*}" >/dev/null || say "${program%:*} (apt-get install ${program#*:})"
 	done
@@ -83,7 +84,7 @@ check() {
 network() {
 	local owner
 	if ip link show "$BRIDGE" >/dev/null 2>&1; then
-		owner=$(ip -d link show "$BRIDGE" | sed -n 's/^ *alias //p')
+		owner=$(owner_of_network)
 		[[ $owner == "$E2E_DIR" ]] || die "clusters of ${owner:-someone else} run on this machine: E2E_DIR=$owner hack/e2e.sh down"
 		return
 	fi
@@ -187,9 +188,13 @@ up() {
 	say "  everything is up after $((SECONDS - BEGAN)) s; kubeconfigs are in ${E2E_DIR/#"$ROOT/"/}/kubeconfigs"
 }
 
+# owner_of_network prints whose clusters run on this machine: links and cgroups have the same names for everybody.
+owner_of_network() { ip -d link show "$BRIDGE" 2>/dev/null | sed -n 's/^ *alias //p'; }
+
 # down ends each cluster with its first process, which takes all others, mounts and links with it.
 down() {
-	local name pid owner
+	local name pid ours=''
+	[[ $(owner_of_network) != "$E2E_DIR" ]] || ours=1
 	for name in "${CLUSTERS[@]}"; do
 		cluster_of "$name"
 		pid=$(init_of "$name")
@@ -198,14 +203,15 @@ down() {
 			await_exit "$pid" 30 || die "process $pid of $name does not end"
 		fi
 		# It goes with its namespace, at a moment of the kernel's choice.
-		ip link delete "$LINK" 2>/dev/null || true
-		find /sys/fs/cgroup -depth -path "*/$BRIDGE/$name*" -type d -exec rmdir {} + 2>/dev/null || true
+		[[ ! $ours ]] || ip link delete "$LINK" 2>/dev/null || true
+		[[ ! $ours ]] || find /sys/fs/cgroup -depth -path "*/$BRIDGE/$name*" -type d -exec rmdir {} + 2>/dev/null || true
 		rm -rf "$DIR" "$E2E_DIR/kubeconfigs/$name"
 	done
-	find /sys/fs/cgroup -depth -path "*/$BRIDGE" -type d -exec rmdir {} + 2>/dev/null || true
-	owner=$(ip -d link show "$BRIDGE" 2>/dev/null | sed -n 's/^ *alias //p')
-	[[ $owner != "$E2E_DIR" ]] || ip link delete "$BRIDGE"
-	rmdir /var/lib/kubelet 2>/dev/null || true
+	if [[ $ours ]]; then
+		find /sys/fs/cgroup -depth -path "*/$BRIDGE" -type d -exec rmdir {} + 2>/dev/null || true
+		ip link delete "$BRIDGE"
+		rmdir /var/lib/kubelet 2>/dev/null || true
+	fi
 	rm -rf "$E2E_DIR"/{registrations,logs,cache,kwok,manager.sum}
 	say "  ${GREEN}✓${RESET} the clusters in ${E2E_DIR/#"$ROOT/"/} are gone"
 }
