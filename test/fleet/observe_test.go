@@ -211,6 +211,18 @@ func (f *fleet) settled(t *testing.T, names ...string) map[string]string {
 	return last
 }
 
+// settle waits until what other scenarios have caused is over: counts are written at most every 10 s.
+func (f *fleet) settle(t *testing.T) {
+	t.Helper()
+	last := f.writes(t)
+	NewWithT(t).Eventually(func() bool {
+		now := f.writes(t)
+		quiet := cmp.Equal(last, now)
+		last = now
+		return quiet
+	}, 2*time.Minute, 12*time.Second).Should(BeTrue(), "writing goes on")
+}
+
 // expectNoWrites counts what API servers accept for a while: only Leases, and what simulated kubelets report, may be written.
 func (f *fleet) expectNoWrites(t *testing.T, during time.Duration, meanwhile func()) {
 	t.Helper()
@@ -227,7 +239,7 @@ func (f *fleet) expectNoWrites(t *testing.T, during time.Duration, meanwhile fun
 	}
 }
 
-// writes sums apiserver_request_total over writing verbs by cluster, verb and resource.
+// writes sums the accepted requests of apiserver_request_total over writing verbs by cluster, verb and resource.
 func (f *fleet) writes(t *testing.T) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
@@ -254,7 +266,8 @@ func (f *fleet) writes(t *testing.T) map[string]float64 {
 			if labels["subresource"] != "" {
 				resourceName += "/" + labels["subresource"]
 			}
-			if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, labels["verb"]) || notOurs(resourceName) {
+			accepted := strings.HasPrefix(labels["code"], "2")
+			if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, labels["verb"]) || notOurs(resourceName) || !accepted {
 				continue
 			}
 			out[name+" "+labels["verb"]+" "+resourceName] += metric.GetCounter().GetValue()

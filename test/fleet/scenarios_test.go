@@ -283,6 +283,7 @@ func memberDeadAtStart(t *testing.T, f *fleet) {
 }
 
 func idle(t *testing.T, f *fleet) {
+	f.settle(t)
 	f.expectNoWrites(t, idleTime, nil)
 	f.expectNoWrites(t, 15*time.Second, func() {
 		f.stopManager(t)
