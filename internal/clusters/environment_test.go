@@ -113,7 +113,7 @@ func (s *surroundings) inMember(c *testenv.Cluster, file string) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: claimNamespace}}
 	s.Expect(client.IgnoreAlreadyExists(c.Client.Create(context.Background(), namespace))).To(Succeed())
 	path := s.fill("in-member/" + file)
-	s.kubectl(c, "apply", "--server-side", "-f", path)
+	s.kubectl(c, "apply", "--server-side", "--force-conflicts", "-f", path)
 	s.t.Cleanup(func() { s.kubectl(c, "delete", "--ignore-not-found", "-f", path) })
 }
 
