@@ -26,15 +26,13 @@ import (
 // deadMembers returns kubeconfigs that lead to what is silent before the handshake, refuses, and is silent after it.
 func deadMembers(t *testing.T) map[string][]byte {
 	t.Helper()
-	silent := newLine(t, hostOf(t, memberOne.Config.Host))
-	silent.hush()
-	refusing := newLine(t, hostOf(t, memberOne.Config.Host))
-	if err := refusing.listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	silent := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
+	silent.Hush(t)
+	refusing := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
+	refusing.Refuse()
 	stalled := &face{server: tlsServer(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }))}
 	return map[string][]byte{
-		"silent": silent.through(t, memberOne.Kubeconfig()), "refusing": refusing.through(t, memberOne.Kubeconfig()),
+		"silent": silent.Through(t, memberOne.Kubeconfig()), "refusing": refusing.Through(t, memberOne.Kubeconfig()),
 		"stalled": stalled.kubeconfig(t),
 	}
 }

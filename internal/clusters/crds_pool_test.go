@@ -21,18 +21,35 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// skewed is a fixture with a member of its own whose definitions are spoilt.
+// skewed is a fixture with a member whose definitions are spoilt.
 type skewed struct {
 	*fixture
 	member *testenv.Cluster
 }
 
-func startSkewed(t *testing.T, adjust ...func(*Config)) *skewed {
+// startSkewed begins with the definitions of this build.
+func startSkewed(t *testing.T, member *testenv.Cluster, adjust ...func(*Config)) *skewed {
 	t.Helper()
 	adjust = append(adjust, func(c *Config) { c.InspectInterval = 200 * time.Millisecond })
-	f := &skewed{fixture: startPool(t, hubCluster.Namespace(t), adjust...), member: testenv.Start(t)}
+	f := &skewed{fixture: startPool(t, hubCluster.Namespace(t), adjust...), member: member}
 	f.SetDefaultEventuallyTimeout(60 * time.Second)
+	t.Cleanup(func() { freeClaim(member) })
+	for _, kind := range ourKinds() {
+		f.put(kind, func(*apiextensionsv1.CustomResourceDefinition) {})
+	}
 	return f
+}
+
+// TestPool_definitions spoils those of a member of its own.
+func TestPool_definitions(t *testing.T) {
+	t.Parallel()
+	member := testenv.Start(t)
+	for name, run := range map[string]func(*testing.T, *testenv.Cluster){
+		"are verified": testVerify, "are being deleted": testDeletion, "are installed": testInstall,
+		"are not installed where that is not allowed": testClaimedElsewhere,
+	} {
+		t.Run(name, func(t *testing.T) { run(t, member) })
+	}
 }
 
 // definition reads a definition in the member; nil when there is none.
@@ -96,8 +113,8 @@ func fromTheFuture(object *apiextensionsv1.CustomResourceDefinition) {
 	})
 }
 
-func TestPool_verifies_definitions(t *testing.T) {
-	f := startSkewed(t)
+func testVerify(t *testing.T, member *testenv.Cluster) {
+	f := startSkewed(t, member)
 	f.remove("Redis")
 	secret := f.register("verifies", f.member.Kubeconfig())
 	f.Eventually(f.condition("verifies", flotillav1.ConditionAPIsServed)).Should(Equal("False CRDMissing"))
@@ -131,9 +148,9 @@ func TestPool_verifies_definitions(t *testing.T) {
 	f.unregister(secret)
 }
 
-func TestPool_stays_with_a_member_that_deletes_a_definition(t *testing.T) {
+func testDeletion(t *testing.T, member *testenv.Cluster) {
 	ctx := context.Background()
-	f := startSkewed(t)
+	f := startSkewed(t, member)
 	secret := f.register("deletes", f.member.Kubeconfig())
 	f.Eventually(f.condition("deletes", flotillav1.ConditionAPIsServed)).Should(Equal("True AllServed"))
 	waits := &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "waits", Finalizers: []string{flotillav1.FinalizerNodePool}}}
@@ -151,9 +168,9 @@ func TestPool_stays_with_a_member_that_deletes_a_definition(t *testing.T) {
 	f.unregister(secret)
 }
 
-func TestPool_installs_definitions(t *testing.T) {
+func testInstall(t *testing.T, member *testenv.Cluster) {
 	ctx := context.Background()
-	f := startSkewed(t, func(c *Config) { c.InstallCRDs = true })
+	f := startSkewed(t, member, func(c *Config) { c.InstallCRDs = true })
 	f.remove("Redis")
 	f.remove("NodePool")
 	secret := f.register("installs", f.member.Kubeconfig(), func(s *corev1.Secret) {
@@ -166,12 +183,12 @@ func TestPool_installs_definitions(t *testing.T) {
 	f.Expect(f.definition("NodePool").ManagedFields).To(ContainElement(HaveField("Manager", string(fieldOwner))))
 
 	// One that is deleted is put back.
-	member, err := f.pool.Member("installs")
+	engaged, err := f.pool.Member("installs")
 	f.Expect(err).NotTo(HaveOccurred())
 	uid := f.definition("Redis").UID
 	f.Expect(f.member.Client.Delete(ctx, f.definition("Redis"))).To(Succeed())
 	f.Eventually(func() bool { d := f.definition("Redis"); return d != nil && d.UID != uid }).Should(BeTrue())
-	f.Eventually(func() bool { again, err := f.pool.Member("installs"); return err == nil && again != member }).Should(BeTrue())
+	f.Eventually(func() bool { again, err := f.pool.Member("installs"); return err == nil && again != engaged }).Should(BeTrue())
 	f.Eventually(f.condition("installs", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 
 	// An older one is upgraded, a newer one is left alone.
@@ -186,8 +203,8 @@ func TestPool_installs_definitions(t *testing.T) {
 	f.unregister(secret)
 }
 
-func TestPool_installs_nothing_where_it_may_not(t *testing.T) {
-	f := startSkewed(t, func(c *Config) { c.InstallCRDs = true; c.HubID = "second" })
+func testClaimedElsewhere(t *testing.T, member *testenv.Cluster) {
+	f := startSkewed(t, member, func(c *Config) { c.InstallCRDs = true; c.HubID = "second" })
 	holder := claim{hubID: "first", instance: "x", duration: time.Hour, clock: f.pool.cfg.Clock}
 	f.Expect(holder.hold(context.Background(), f.member.Client, "")).To(Succeed())
 	f.remove("Redis")

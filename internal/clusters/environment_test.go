@@ -196,8 +196,8 @@ var environmentCases = map[string]func(*surroundings){
 		s.tells("duplicate-cluster", "ClusterRefused")
 	},
 	"self-registration-by-alias": func(s *surroundings) {
-		alias := newLine(s.t, hostOf(s.t, hubCluster.Config.Host))
-		s.lead("https://"+alias.listener.Addr().String(), hubCluster.Config.CAData, tokenIn(s.t, hubCluster, "environment", true))
+		alias := testenv.NewLine(s.t, hostOf(s.t, hubCluster.Config.Host))
+		s.lead("https://"+alias.Addr(), hubCluster.Config.CAData, tokenIn(s.t, hubCluster, "environment", true))
 		s.apply("self-registration-by-alias")
 		s.shows("self-registration-by-alias", flotillav1.ConditionCredentialsAccepted, "False SelfRegistration")
 		s.tells("self-registration-by-alias", "ClusterRefused")
@@ -311,6 +311,7 @@ var environmentCases = map[string]func(*surroundings){
 }
 
 func TestPool_refuses_what_a_registration_leads_to(t *testing.T) {
+	reservedOne.take(t)
 	ctx := context.Background()
 	files, err := filepath.Glob(filepath.Join(environmentFolder, "*.yaml"))
 	if err != nil {

@@ -114,3 +114,13 @@ func (f *face) kubeconfig(t testing.TB) []byte {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 	return kubeconfigFor(t, f.server.URL, authority, nil)
 }
+
+// hostOf returns host:port of a URL.
+func hostOf(t *testing.T, rawURL string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}

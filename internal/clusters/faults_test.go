@@ -23,17 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
-	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // leapClock is the real clock, but for the hours that a test leaps over. Timers run in real time.
@@ -55,76 +50,42 @@ func (c *leapClock) leap(by time.Duration) { c.leapt.Add(int64(by)) }
 type fleetOfFaults struct {
 	*fixture
 	clock     *leapClock
-	namespace string // In the healthy member.
+	healthy   string    // The name of the member that is well.
+	identity  types.UID // Its.
+	namespace string    // In it.
 	passed    chan struct{}
 
 	mu   sync.Mutex
 	seen map[string]string // The value that the last pass over an object saw.
 }
 
-const healthy = "faults-healthy"
-
 // startFaults runs the pool, and the controller of a reconciler that reads each object from the member itself.
 func startFaults(t *testing.T, workers int) *fleetOfFaults {
 	t.Helper()
 	f := &fleetOfFaults{clock: &leapClock{}, namespace: memberOne.Namespace(t), passed: make(chan struct{}, 1), seen: map[string]string{}}
-	registrations := hubCluster.Namespace(t)
-	health := quick()
-	// Time enough for an answer on a busy machine, or faults would be taken for slowness.
-	health.Timeout, health.AwayTimeout, health.AwayInterval = 3*time.Second, 3*time.Second, 500*time.Millisecond
-	pool, err := NewPool(Config{
-		HubID: "hub", Scheme: testenv.Scheme(), Health: health, Clock: f.clock, SyncTimeout: 12 * time.Second,
-		Limits:  Limits{AnswerBytes: 1 << 20, ListBytes: 8 << 20, CachedObjects: 10_000, CachedBytes: 16 << 20, WatchEvents: 50_000},
-		Sources: []Source{{Namespace: registrations, Conventions: []Convention{ConventionFlotilla}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mgr, err := mcmanager.New(hubCluster.Config, pool, manager.Options{
-		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pool.SetupWithManager(mgr); err != nil {
-		t.Fatal(err)
-	}
-	engaged := &engagements{
-		counts: map[multicluster.ClusterName]int{}, ctxs: map[multicluster.ClusterName]context.Context{},
-		last: map[multicluster.ClusterName]cluster.Cluster{},
-	}
-	controller, err := NewController("faults", mgr, pool, workers, reconcile.TypedFunc[Request](f.reconcile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := controller.MultiClusterWatch(Watch(&corev1.ConfigMap{}, ToSelf, nil)); err != nil {
-		t.Fatal(err)
-	}
-	if err := mgr.Add(engaged); err != nil {
-		t.Fatal(err)
-	}
-	f.fixture = &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: registrations}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the manager ended with: %v", err)
+	f.fixture = startPoolWith(t, hubCluster.Namespace(t), func(mgr mcmanager.Manager, pool *Pool) error {
+		controller, err := NewController(t.Name(), mgr, pool, workers, reconcile.TypedFunc[Request](
+			func(ctx context.Context, req Request) (reconcile.Result, error) { return f.reconcile(ctx, pool, req) }))
+		if err != nil {
+			return err
 		}
-		_ = hubCluster.Client.DeleteAllOf(context.Background(), &flotillav1.MemberCluster{})
+		return controller.MultiClusterWatch(Watch(&corev1.ConfigMap{}, ToSelf, nil))
+	}, func(c *Config) {
+		// Time enough for an answer on a busy machine, or faults would be taken for slowness.
+		c.Health.Timeout, c.Health.AwayTimeout, c.Health.AwayInterval = 3*time.Second, 3*time.Second, 500*time.Millisecond
+		c.Clock, c.SyncTimeout = f.clock, 12*time.Second
+		c.Limits = Limits{AnswerBytes: 1 << 20, ListBytes: 8 << 20, CachedObjects: 10_000, CachedBytes: 16 << 20, WatchEvents: 50_000}
 	})
-	f.SetDefaultEventuallyTimeout(30 * time.Second)
-	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	f.register(healthy, memberOne.Kubeconfig())
-	f.Eventually(f.condition(healthy, flotillav1.ConditionReady)).Should(Equal("True Connected"))
-	f.Eventually(func() int { return f.engaged.count(healthy) }).Should(Equal(1))
+	f.healthy, f.identity = "healthy-in-"+f.fixture.namespace, uuid.NewUUID()
+	f.register(f.healthy, newFace(t, memberOne, f.identity).kubeconfig(t))
+	f.Eventually(f.condition(f.healthy, flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(func() int { return f.engaged.count(multicluster.ClusterName(f.healthy)) }).Should(Equal(1))
 	return f
 }
 
 // reconcile reads an object live, as reconcilers do before they write.
-func (f *fleetOfFaults) reconcile(ctx context.Context, req Request) (reconcile.Result, error) {
-	member, err := f.pool.Member(req.ClusterName)
+func (f *fleetOfFaults) reconcile(ctx context.Context, pool *Pool, req Request) (reconcile.Result, error) {
+	member, err := pool.Member(req.ClusterName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -158,7 +119,7 @@ func (f *fleetOfFaults) react(t *testing.T, times int) time.Duration {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := Request{ClusterName: healthy, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}}
+		request := Request{ClusterName: multicluster.ClusterName(f.healthy), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}}
 		giveUp := time.After(30 * time.Second)
 		for f.saw(request) != value {
 			select {
@@ -219,8 +180,8 @@ func fault(fault clusterstest.Fault) func(*testing.T, *clusterstest.Server) {
 // unreadLeap is how long after a resource cannot be watched any more that shows.
 const unreadLeap = unreadTime + sweepPause
 
-// faultCases is the table. elsewhere is where redirects lead.
-func faultCases(elsewhere *clusterstest.Server) []faultCase {
+// faultCases is the table. elsewhere is where redirects lead, and wellKnown the identity of the member that is well.
+func faultCases(elsewhere *clusterstest.Server, wellKnown types.UID) []faultCase {
 	reachable := func(reason string) expectation {
 		return expectation{flotillav1.ConditionReachable, "False " + reason}
 	}
@@ -278,13 +239,7 @@ func faultCases(elsewhere *clusterstest.Server) []faultCase {
 		},
 		{
 			name: "says it is the healthy one", atStart: accepted(flotillav1.ReasonDuplicateCluster),
-			begin: func(t *testing.T, s *clusterstest.Server) {
-				namespace := &corev1.Namespace{}
-				if err := memberOne.Client.Get(t.Context(), types.NamespacedName{Name: metav1.NamespaceSystem}, namespace); err != nil {
-					t.Fatal(err)
-				}
-				s.Identify(namespace.UID)
-			},
+			begin: func(_ *testing.T, s *clusterstest.Server) { s.Identify(wellKnown) },
 		},
 		{
 			name: "says its version in red", atStart: failed,
@@ -320,12 +275,12 @@ func (f *fleetOfFaults) registerFaulty(t *testing.T, prefix string, cases []faul
 	return members
 }
 
-// cutOff begins a fault that shows in watches, and waits until these have been asked for in vain.
+// cutOff begins a fault that shows in watches, and waits until these have been asked for in vain more than once.
 func (f *fleetOfFaults) cutOff(t *testing.T, member *faultyMember) {
 	t.Helper()
 	before := member.server.Requests()
 	member.begin(t, member.server)
-	f.Eventually(member.server.Requests).Should(BeNumerically(">", before+int64(len(watchedKinds()))), member.name)
+	f.Eventually(member.server.Requests).Should(BeNumerically(">", before+3*int64(len(watchedKinds()))), member.name)
 }
 
 // heal ends faults and waits until nothing of them shows any more.
@@ -366,8 +321,8 @@ func TestFaults(t *testing.T) {
 		if reaction := f.react(t, 5); reaction > bound {
 			t.Errorf("the healthy member's reaction took %v, %v without a fault", reaction, usual)
 		}
-		g.Expect(f.condition(healthy, flotillav1.ConditionReady)()).To(Equal("True Connected"))
-		g.Expect(f.engaged.count(healthy)).To(Equal(1))
+		g.Expect(f.condition(f.healthy, flotillav1.ConditionReady)()).To(Equal("True Connected"))
+		g.Expect(f.engaged.count(multicluster.ClusterName(f.healthy))).To(Equal(1))
 	}
 	// bounded checks what all cost together, and that nothing is left when they have gone.
 	bounded := func(t *testing.T, members []*faultyMember) {
@@ -394,7 +349,7 @@ func TestFaults(t *testing.T) {
 		}).WithPolling(500 * time.Millisecond).Should(Succeed())
 	}
 
-	rows := faultCases(elsewhere)
+	rows := faultCases(elsewhere, f.identity)
 	t.Run("at start", func(t *testing.T) {
 		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.atStart == expectation{} })
 		members := f.registerFaulty(t, "at-start", chosen, func(t *testing.T, m *faultyMember) { m.begin(t, m.server) })

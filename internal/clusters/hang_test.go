@@ -46,6 +46,7 @@ func (f *fleetOfFaults) join(t *testing.T, prefix string, count int) []*faultyMe
 // TestPool_many_members_that_begin_to_hang has a third of the members hang at one moment, with more work for each of them
 // than there are workers. Their streams stay open, so that nobody tells the pool.
 func TestPool_many_members_that_begin_to_hang(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t, 16)
 	members := f.join(t, "hangs", 29)
 	usual := f.react(t, 5)
@@ -78,6 +79,7 @@ func TestPool_many_members_that_begin_to_hang(t *testing.T) {
 
 // TestPool_a_member_that_went_back_is_read_again_once restores a member from an old snapshot, and then again and again.
 func TestPool_a_member_that_went_back_is_read_again_once(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t, 4)
 	member := f.join(t, "restored", 1)[0]
 	name := multicluster.ClusterName(member.secret.Name)
@@ -106,6 +108,7 @@ func TestPool_a_member_that_went_back_is_read_again_once(t *testing.T) {
 // TestPool_lists_where_a_watch_never_ends_its_list has a member that is engaged begin to keep the end of its lists back,
 // as some proxies do, and forget its history so that it must be listed.
 func TestPool_lists_where_a_watch_never_ends_its_list(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t, 4)
 	member := f.join(t, "endless", 1)[0]
 	for i := range 5 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // ours matches a line of a stack that is in this package, but not in a test.
@@ -32,10 +34,10 @@ func running() []string {
 func TestPool_leaves_nothing_running(t *testing.T) {
 	g := NewWithT(t)
 	g.Eventually(running).Within(20*time.Second).Should(BeEmpty(), "earlier tests")
-	l := newLine(t, hostOf(t, memberTwo.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberTwo.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
 	f.register("leaves-ready", memberOne.Kubeconfig())
-	f.register("leaves-away", l.through(t, memberTwo.Kubeconfig()))
+	f.register("leaves-away", l.Through(t, memberTwo.Kubeconfig()))
 	f.register("leaves-refused", []byte("garbage: ["))
 	for name, kubeconfig := range deadMembers(t) {
 		f.register("leaves-"+name, kubeconfig)
@@ -43,7 +45,7 @@ func TestPool_leaves_nothing_running(t *testing.T) {
 	f.Eventually(f.state("leaves-ready")).Should(Equal(StateReady))
 	f.Eventually(f.state("leaves-away")).Should(Equal(StateReady))
 	f.Eventually(f.state("leaves-refused")).Should(Equal(StateInvalid))
-	l.hush()
+	l.Hush(t)
 	f.Eventually(f.state("leaves-away")).Should(Equal(StateUnreachable))
 	f.Expect(running()).NotTo(BeEmpty())
 	f.stop()

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // described returns the labels of each metric of ours by its name, as the registry has them.
@@ -90,7 +91,7 @@ func valueOf(t *testing.T, series string) (string, bool) {
 
 func TestPool_tells_everything_about_a_member_and_forgets_it(t *testing.T) {
 	const name = "measured"
-	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
 	value := func(metric, more string) func() string {
 		return func() string {
@@ -111,14 +112,14 @@ func TestPool_tells_everything_about_a_member_and_forgets_it(t *testing.T) {
 
 	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = memberTwo.Kubeconfig() })
 	f.Eventually(value("credential_rotations_total", `,result="Failed"`)).Should(Equal("1"))
-	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.through(t, memberOne.Kubeconfig()) })
+	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.Through(t, memberOne.Kubeconfig()) })
 	f.Eventually(value("credential_rotations_total", `,result="Succeeded"`)).Should(Equal("1"))
 	f.Expect(value("relists_total", "")()).To(BeEmpty(), "neither the start nor a rotation is a re-list")
 
-	l.hush()
+	l.Hush(t)
 	f.Eventually(value("cluster_state", `,state="Unreachable"`)).Should(Equal("1"))
 	f.Expect(value("cluster_state", `,state="Ready"`)()).To(Equal("0"))
-	l.speak()
+	l.Restore(t)
 	f.Eventually(f.state(name)).Should(Equal(StateReady))
 
 	// The rest takes long to happen, or controllers that this test does not have.

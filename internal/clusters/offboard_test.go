@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // offboardNote is the type and note of the event that tells what an offboarding left.
@@ -99,19 +100,19 @@ func redisObject(namespace, name string) *flotillav1.Redis {
 func TestPool_says_what_an_offboarding_could_not_remove(t *testing.T) {
 	ctx := context.Background()
 	workloads := memberOne.Namespace(t)
-	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
 	kept := redisIn(t, workloads, "kept", nil, flotillav1.FinalizerRedis)
-	secret := f.register("vanishes", l.through(t, memberOne.Kubeconfig()))
+	secret := f.register("vanishes", l.Through(t, memberOne.Kubeconfig()))
 	f.Eventually(f.condition("vanishes", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.Eventually(func() int { return f.engaged.count("vanishes") }).Should(Equal(1))
 
-	l.hush()
+	l.Hush(t)
 	f.Eventually(f.state("vanishes")).Should(Equal(StateUnreachable))
 	f.unregister(secret)
 	f.Eventually(f.offboardNote("vanishes")).Should(Equal(`Warning: Offboarded cluster "vanishes"; its objects stay; not removed: ` +
 		`the claim, Lease flotilla-system/flotilla-hub, the finalizers of Redis ` + workloads + `/kept`))
-	l.speak()
+	l.Restore(t)
 	f.Expect(memberOne.Client.Get(ctx, client.ObjectKeyFromObject(kept), kept)).To(Succeed())
 	f.Expect(kept.Finalizers).To(Equal([]string{flotillav1.FinalizerRedis}))
 	lease := &coordinationv1.Lease{}

@@ -40,12 +40,12 @@ func uris(requests []testenv.Audited) []string {
 // TestPool_recovers_from_a_minute_of_outage_without_a_list takes a real minute: what an API server and the reflectors do
 // about a connection that is dead for so long cannot be asked of a fake.
 func TestPool_recovers_from_a_minute_of_outage_without_a_list(t *testing.T) {
-	t.Parallel()
+	reservedTwo.take(t)
 	const outage = time.Minute
 	ctx := context.Background()
-	l := newLine(t, hostOf(t, memberTwo.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberTwo.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
-	secret := f.register("minute", l.through(t, memberTwo.Kubeconfig()))
+	secret := f.register("minute", l.Through(t, memberTwo.Kubeconfig()))
 	f.Eventually(f.condition("minute", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	member, err := f.pool.Member("minute")
 	f.Expect(err).NotTo(HaveOccurred())
@@ -53,7 +53,7 @@ func TestPool_recovers_from_a_minute_of_outage_without_a_list(t *testing.T) {
 
 	mark := memberTwo.AuditMark(t)
 	over := time.After(outage)
-	l.hush()
+	l.Hush(t)
 	f.Eventually(f.state("minute")).Should(Equal(StateUnreachable))
 	node := memberTwo.Node(t, "made-in-the-outage", nil)
 	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: "made-in-the-outage"}}
@@ -62,7 +62,7 @@ func TestPool_recovers_from_a_minute_of_outage_without_a_list(t *testing.T) {
 	f.Expect(f.state("minute")()).To(Equal(StateUnreachable))
 	f.Expect(memberTwo.AuditedSince(t, mark, func(a testenv.Audited) bool { return a.UserAgent == userAgent && a.Stage == "ResponseStarted" })).To(BeEmpty(), "nothing gets through")
 
-	l.speak()
+	l.Restore(t)
 	f.Eventually(f.state("minute")).Should(Equal(StateReady))
 	f.Eventually(func() error {
 		return errors.Join(member.GetClient().Get(ctx, client.ObjectKeyFromObject(node), &corev1.Node{}),

@@ -31,8 +31,41 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// The tests that run side by side take memberTwo or faces of it.
 var hubCluster, memberOne, memberTwo *testenv.Cluster
+
+// A pool takes an API server once. Tests that run side by side reserve the one that they need, or take clusters of their
+// own, fakes or faces.
+var reservedOne, reservedTwo = reservation{member: &memberOne}, reservation{member: &memberTwo}
+
+type reservation struct {
+	member **testenv.Cluster
+	mu     sync.Mutex
+}
+
+// take has the test run side by side with others, and alone with the member.
+func (r *reservation) take(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	r.mu.Lock()
+	t.Cleanup(func() {
+		freeClaim(*r.member)
+		r.mu.Unlock()
+	})
+}
+
+// freeIdle frees a member that no parallel test has.
+func (r *reservation) freeIdle() {
+	if r.mu.TryLock() {
+		freeClaim(*r.member)
+		r.mu.Unlock()
+	}
+}
+
+// freeClaim removes the claim that a test left which failed, or whose member was gone.
+func freeClaim(member *testenv.Cluster) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
+	_ = member.Client.Delete(context.Background(), lease)
+}
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubCluster, &memberOne, &memberTwo)) }
 
@@ -158,11 +191,9 @@ func startPoolWith(t *testing.T, namespace string, controllers func(mcmanager.Ma
 	})
 	t.Cleanup(func() {
 		stop()
-		// A test that failed, or whose member was gone, must not leave the API servers taken.
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}}
 		deleteMemberClusters(namespace)
-		_ = memberOne.Client.Delete(context.Background(), lease)
-		_ = memberTwo.Client.Delete(context.Background(), lease)
+		reservedOne.freeIdle()
+		reservedTwo.freeIdle()
 	})
 	f := &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: namespace, stop: stop}
 	f.SetDefaultEventuallyTimeout(30 * time.Second)
@@ -298,9 +329,9 @@ func TestPool_joins_and_offboards(t *testing.T) {
 
 func TestPool_survives_an_outage(t *testing.T) {
 	ctx := context.Background()
-	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
-	secret := f.register("outage", l.through(t, memberOne.Kubeconfig()))
+	secret := f.register("outage", l.Through(t, memberOne.Kubeconfig()))
 	f.Eventually(f.state("outage")).Should(Equal(StateReady))
 	f.Eventually(func() int { return f.engaged.count("outage") }).Should(Equal(1))
 	recovered := make(chan struct{}, 1)
@@ -308,7 +339,7 @@ func TestPool_survives_an_outage(t *testing.T) {
 		OnRecovered(context.Context, func())
 	}).OnRecovered(ctx, func() { signal(recovered) })
 
-	l.hush()
+	l.Hush(t)
 	f.Eventually(f.condition("outage", flotillav1.ConditionReachable)).Should(Equal("False Timeout"))
 	f.Expect(f.condition("outage", flotillav1.ConditionReady)()).To(Equal("False Timeout"))
 	member, err := f.pool.Member("outage")
@@ -319,7 +350,7 @@ func TestPool_survives_an_outage(t *testing.T) {
 	f.Expect(time.Since(started)).To(BeNumerically("<", time.Second), "calls fail at once")
 
 	node := memberOne.Node(t, "born-in-the-dark", nil)
-	l.speak()
+	l.Restore(t)
 	f.Eventually(f.condition("outage", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.Eventually(recovered).Should(Receive())
 	f.Eventually(func() error { return member.GetClient().Get(ctx, client.ObjectKeyFromObject(node), &corev1.Node{}) }).Should(Succeed())
@@ -329,7 +360,7 @@ func TestPool_survives_an_outage(t *testing.T) {
 
 func TestPool_rotates_without_a_gap(t *testing.T) {
 	ctx := context.Background()
-	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
 	secret := f.register("rotates", memberOne.Kubeconfig())
 	f.Eventually(f.state("rotates")).Should(Equal(StateReady))
@@ -352,9 +383,9 @@ func TestPool_rotates_without_a_gap(t *testing.T) {
 			}
 		}
 	}()
-	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.through(t, memberOne.Kubeconfig()) })
+	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.Through(t, memberOne.Kubeconfig()) })
 	f.Eventually(f.condition("rotates", flotillav1.ConditionCredentialsAccepted)).Should(Equal("True Accepted"))
-	f.Eventually(func() string { return f.pool.member("rotates").publication().endpoint }).Should(Equal(l.listener.Addr().String()))
+	f.Eventually(func() string { return f.pool.member("rotates").publication().endpoint }).Should(Equal(l.Addr()))
 	cancel()
 	f.Expect(<-failures).To(Succeed(), "no call fails at a rotation")
 	node := memberOne.Node(t, "after-the-rotation", nil)
@@ -370,9 +401,9 @@ func TestPool_refuses(t *testing.T) {
 
 	f.register("garbage", []byte("\x00\x01"))
 	f.register("nothing", nil, func(s *corev1.Secret) { s.Data = nil })
-	f.register("twin", newLine(t, hostOf(t, memberOne.Config.Host)).through(t, memberOne.Kubeconfig()))
+	f.register("twin", testenv.NewLine(t, hostOf(t, memberOne.Config.Host)).Through(t, memberOne.Kubeconfig()))
 	f.register("itself", hubCluster.Kubeconfig())
-	f.register("alias", newLine(t, hostOf(t, hubCluster.Config.Host)).through(t, hubCluster.Kubeconfig()))
+	f.register("alias", testenv.NewLine(t, hostOf(t, hubCluster.Config.Host)).Through(t, hubCluster.Kubeconfig()))
 	f.register("misnamed", memberOne.Kubeconfig(), func(s *corev1.Secret) {
 		s.Annotations = map[string]string{flotillav1.AnnotationClusterName: "Not A Name"}
 	})
@@ -427,9 +458,9 @@ func TestPool_respects_claims(t *testing.T) {
 func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
 	ctx := context.Background()
 	namespace := hubCluster.Namespace(t)
-	l := newLine(t, hostOf(t, memberOne.Config.Host))
+	l := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
 	f := startPool(t, namespace)
-	secret := f.register("restarts", l.through(t, memberOne.Kubeconfig()))
+	secret := f.register("restarts", l.Through(t, memberOne.Kubeconfig()))
 	gone := f.register("leaves-meanwhile", []byte("garbage"))
 	f.Eventually(f.condition("restarts", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.Eventually(f.condition("leaves-meanwhile", flotillav1.ConditionReady)).Should(Equal("False ParseError"))
@@ -438,7 +469,7 @@ func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
 	before := &flotillav1.MemberCluster{}
 	f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "restarts"}, before)).To(Succeed())
 	f.Expect(hubCluster.Client.Delete(ctx, gone)).To(Succeed())
-	l.hush()
+	l.Hush(t)
 	f = startPool(t, namespace)
 	f.Eventually(f.state("restarts")).Should(Equal(StateConnecting))
 	s, _ := f.pool.Snapshot("restarts")
@@ -449,7 +480,7 @@ func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
 	after := &flotillav1.MemberCluster{}
 	f.Expect(hubCluster.Client.Get(ctx, client.ObjectKey{Name: "restarts"}, after)).To(Succeed())
 	f.Expect(after.ResourceVersion).To(Equal(before.ResourceVersion))
-	l.speak()
+	l.Restore(t)
 	f.Eventually(f.state("restarts")).Should(Equal(StateReady))
 	s, _ = f.pool.Snapshot("restarts")
 	ready := apimeta.FindStatusCondition(before.Status.Conditions, flotillav1.ConditionReady)
@@ -458,10 +489,11 @@ func TestPool_keeps_what_is_published_over_a_restart(t *testing.T) {
 }
 
 func TestPool_is_not_held_up_by_a_dead_member(t *testing.T) {
-	dead := newLine(t, hostOf(t, memberOne.Config.Host))
-	dead.hush()
+	reservedOne.take(t)
+	dead := testenv.NewLine(t, hostOf(t, memberOne.Config.Host))
+	dead.Hush(t)
 	f := startPool(t, hubCluster.Namespace(t), func(c *Config) { c.Slots = 1 })
-	deadSecret := f.register("dead", dead.through(t, memberOne.Kubeconfig()))
+	deadSecret := f.register("dead", dead.Through(t, memberOne.Kubeconfig()))
 	f.Eventually(f.state("dead")).Should(Equal(StateConnecting))
 	secret := f.register("alive", memberOne.Kubeconfig())
 	f.Eventually(f.condition("alive", flotillav1.ConditionReady)).Should(Equal("True Connected"))
@@ -472,8 +504,8 @@ func TestPool_is_not_held_up_by_a_dead_member(t *testing.T) {
 	f.Expect(s.Accepted).To(BeTrue(), "nothing speaks against it")
 	_, err := f.pool.Member("dead")
 	f.Expect(err).To(BeAssignableToTypeOf(&NotReadyError{}))
-	dead.speak()
-	dead.cut()
+	dead.Restore(t)
+	dead.Cut()
 	f.Eventually(f.condition("dead", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.unregister(deadSecret)
 }

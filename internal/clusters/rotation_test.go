@@ -59,13 +59,13 @@ func (w *writers) failures() (errs []error) {
 // answers are held back until the other token is in use, so that every one of the requests is really under way at the
 // moment of a rotation. A round has as many of them as fit on one connection: more would be waiting for another one.
 func TestPool_rotates_while_a_thousand_requests_are_under_way(t *testing.T) {
-	t.Parallel()
+	reservedOne.take(t)
 	const rounds, perRound = 13, 80 // An odd number, so that the second token is the last one.
 	ctx := context.Background()
 	before, after := token(t, "token-before", time.Hour).Status.Token, token(t, "token-after", time.Hour).Status.Token
 	workloads := memberOne.Namespace(t)
-	lines := [2]*line{newLine(t, hostOf(t, memberOne.Config.Host)), newLine(t, hostOf(t, memberOne.Config.Host))}
-	kubeconfigs := [2][]byte{lines[0].through(t, withToken(t, before)), lines[1].through(t, withToken(t, after))}
+	lines := [2]*testenv.Line{testenv.NewLine(t, hostOf(t, memberOne.Config.Host)), testenv.NewLine(t, hostOf(t, memberOne.Config.Host))}
+	kubeconfigs := [2][]byte{lines[0].Through(t, withToken(t, before)), lines[1].Through(t, withToken(t, after))}
 	f := startPool(t, hubCluster.Namespace(t), func(c *Config) { c.Health = Health{} })
 	secret := f.register("thousand", kubeconfigs[0])
 	f.Eventually(f.condition("thousand", flotillav1.ConditionReady)).Should(Equal("True Connected"))
@@ -81,14 +81,14 @@ func TestPool_rotates_while_a_thousand_requests_are_under_way(t *testing.T) {
 
 	for round := range rounds {
 		work, now, next := &writers{}, lines[round%2], (round+1)%2
-		now.hush()
+		now.Hush(t)
 		work.write(member.GetClient(), workloads, fmt.Sprintf("round-%d-", round), perRound)
 		f.Eventually(work.begun.Load).Should(BeEquivalentTo(perRound))
 		f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = kubeconfigs[next] })
 		f.Eventually(func() []string { return gathered(t, rotations) }, 9*time.Second, 5*time.Millisecond).Should(
 			ContainElement(fmt.Sprintf(`flotilla_credential_rotations_total{cluster="thousand",result="%s"} %d`, rotationSucceeded, round+1)))
 		f.Expect(work.ended.Load()).To(BeZero(), "all of them are under way")
-		now.speak()
+		now.Restore(t)
 		work.all.Wait()
 		f.Expect(work.failures()).To(BeEmpty(), "no request is lost")
 	}

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -164,6 +165,8 @@ func start() (*Cluster, error) {
 		BinaryAssetsDirectory: assets,
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
+		// Several start at once when packages are tested side by side, on a machine that may have few cores.
+		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
 	// Tests lose nothing in a power cut, and syncing to disk is most of what etcd does.
 	env.ControlPlane.Etcd = &envtest.Etcd{}
