@@ -4,12 +4,10 @@
 package v1alpha1_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -29,26 +27,6 @@ func TestRedis_Columns(t *testing.T) {
 	if err := server.Client.Status().Update(t.Context(), redis); err != nil {
 		t.Fatal(err)
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(server.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// This is what kubectl get asks for.
-	raw, err := client.RESTClient().Get().AbsPath("/apis/flotilla.dev/v1alpha1/namespaces/"+namespace+"/redises").
-		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table metav1.Table
-	if err := json.Unmarshal(raw, &table); err != nil || len(table.Rows) != 1 {
-		t.Fatalf("reading the table of %d rows: %v", len(table.Rows), err)
-	}
-	shown := map[int32]map[string]any{0: {}, 1: {}}
-	for i, column := range table.ColumnDefinitions {
-		if column.Name != "Age" {
-			shown[column.Priority][column.Name] = table.Rows[0].Cells[i]
-		}
-	}
 	want := map[int32]map[string]any{
 		0: {
 			"Name": "cache", "Ready": "False", "Desired": float64(3), "Replicas": float64(2), "Primary": "cache-0", "Reason": "ReplicasNotReady",
@@ -56,7 +34,7 @@ func TestRedis_Columns(t *testing.T) {
 		},
 		1: {"Image": "redis:8.2", "Message": "2 of 3 Pods are Ready"},
 	}
-	if diff := cmp.Diff(want, shown); diff != "" {
+	if diff := cmp.Diff(want, columns(t, "namespaces/"+namespace+"/redises/"+redis.Name)); diff != "" {
 		t.Errorf("columns differ (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,98 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RedisStatus is what a Redis is; on the hub, added up over the members that can be seen.
+type RedisStatus struct {
+	// conditions of the Redis.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=24
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// replicas is the number of Pods.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// readyReplicas is the number of Pods that are Ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// updatedReplicas is the number of Pods that carry the current spec.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+
+	// desiredReplicas sums the replicas asked for, members that cannot be seen included.
+	// +optional
+	DesiredReplicas int32 `json:"desiredReplicas"`
+
+	// selector of the Pods, for the scale subresource. Empty on the hub.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Selector string `json:"selector,omitempty"`
+
+	// primary is the Pod that takes writes. Empty on the hub.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Primary string `json:"primary,omitempty"`
+
+	// members are the Pods. Empty on the hub.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Members []RedisMember `json:"members,omitempty"`
+
+	FleetStatus `json:",inline"`
+
+	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Clusters []RedisClusterStatus `json:"clusters,omitempty"`
+}
+
+// RedisMember is one Pod of a Redis.
+type RedisMember struct {
+	// name of the Pod.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// role is primary or replica.
+	// +required
+	// +kubebuilder:validation:Enum=primary;replica
+	Role string `json:"role"`
+	// ready says that the Pod is Ready.
+	// +required
+	Ready bool `json:"ready"`
+	// node that the Pod runs on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+}
+
+// RedisClusterStatus is what is known about the copy of a Redis in one member.
+type RedisClusterStatus struct {
+	ClusterStatus `json:",inline"`
+
+	// replicas is the number of Pods there.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// readyReplicas is the number of Pods there that are Ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// updatedReplicas is the number of Pods there that carry the current spec.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+}
