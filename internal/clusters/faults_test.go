@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -153,6 +154,30 @@ func measure() cost {
 	stats := &runtime.MemStats{}
 	runtime.ReadMemStats(stats)
 	return cost{goroutines: runtime.NumGoroutine(), heap: stats.HeapAlloc}
+}
+
+// peak watches what the heap holds, garbage included, until it is asked for the most that it was.
+func peak(t *testing.T) func() uint64 {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan uint64, 1)
+	go func() {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		sample, most := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}, uint64(0)
+		for {
+			metrics.Read(sample)
+			most = max(most, sample[0].Value.Uint64())
+			select {
+			case <-ctx.Done():
+				result <- most
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	t.Cleanup(cancel)
+	return func() uint64 { cancel(); return <-result }
 }
 
 // expectation is a condition and what it says.
@@ -325,9 +350,13 @@ func TestFaults(t *testing.T) {
 		g.Expect(f.engaged.count(multicluster.ClusterName(f.healthy))).To(Equal(1))
 	}
 	// bounded checks what all cost together, and that nothing is left when they have gone.
-	bounded := func(t *testing.T, members []*faultyMember) {
+	bounded := func(t *testing.T, members []*faultyMember, peak uint64) {
 		held := measure()
-		t.Logf("with %d faults: %d goroutines, %d KiB", len(members), held.goroutines, held.heap>>10)
+		t.Logf("with %d faults: %d goroutines, %d KiB, at most %d KiB with garbage", len(members), held.goroutines, held.heap>>10, peak>>10)
+		// An endless list and a bomb go on for as long as they are read: what they may cost is a list each, and its garbage.
+		if peak > before.heap+uint64(len(members))*16<<20 {
+			t.Errorf("the heap was at %d KiB for %d members, %d before", peak>>10, len(members), before.heap>>10)
+		}
 		if more := held.goroutines - before.goroutines; more > 150*len(members) {
 			t.Errorf("%d goroutines more for %d members", more, len(members))
 		}
@@ -352,14 +381,16 @@ func TestFaults(t *testing.T) {
 	rows := faultCases(elsewhere, f.identity)
 	t.Run("at start", func(t *testing.T) {
 		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.atStart == expectation{} })
+		most := peak(t)
 		members := f.registerFaulty(t, "at-start", chosen, func(t *testing.T, m *faultyMember) { m.begin(t, m.server) })
 		for _, member := range members {
 			t.Run(member.name, func(t *testing.T) { show(t, member, member.atStart) })
 		}
-		bounded(t, members)
+		bounded(t, members, most())
 	})
 	t.Run("later", func(t *testing.T) {
 		chosen := slices.DeleteFunc(slices.Clone(rows), func(row faultCase) bool { return row.later == expectation{} })
+		most := peak(t)
 		members := f.registerFaulty(t, "later", chosen, func(*testing.T, *faultyMember) {})
 		for _, member := range members {
 			f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("True Connected"))
@@ -386,7 +417,7 @@ func TestFaults(t *testing.T) {
 			}
 			f.heal(t, slices.DeleteFunc(group, func(m *faultyMember) bool { return !m.heals }))
 		}
-		bounded(t, members)
+		bounded(t, members, most())
 	})
 	if requests := elsewhere.Requests(); requests != 0 {
 		t.Errorf("%d requests followed a redirect", requests)
