@@ -83,6 +83,44 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 	}
 }
 
+func TestHub_watch_is_open_again_soon_after_an_outage(t *testing.T) {
+	line, kubeconfig := hubBehindLine(t)
+	config, err := hubRESTConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Refuse()
+	if _, err := hub.Get(config.Host); err == nil {
+		t.Fatal("the line refuses connections, and yet there was an answer")
+	}
+	opened := make(chan error, 1)
+	go func() {
+		resp, err := hub.Get(config.Host + "?watch=true")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("the watch is not held while the hub is away: %v", err)
+	case <-time.After(2 * watchRetry):
+	}
+	line.Restore(t)
+	select {
+	case err := <-opened:
+		if err != nil {
+			t.Errorf("the watch failed although the hub is back: %v", err)
+		}
+	case <-time.After(5 * watchRetry):
+		t.Error("the watch is not open although the hub is back")
+	}
+}
+
 func TestHub_outage_of_45_seconds_leaves_time_for_an_attempt_to_renew_the_lease(t *testing.T) {
 	const outage = 45 * time.Second
 	// The hub goes away just before an attempt, which is when the deadline begins.

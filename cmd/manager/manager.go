@@ -209,6 +209,7 @@ func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	// A dialer of its own gives each client a connection of its own, so that leader election does not share one.
 	config.Dial = (&net.Dialer{Timeout: hubDialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	config.Wrap(holdWatches)
 	config.UserAgent = "flotilla-manager"
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(hubQPS, hubBurst)
 	return config, nil
