@@ -58,7 +58,7 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 
 .PHONY: test
 test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
-	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./docs ./internal/...
+	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./docs ./internal/... ./test/scale/...
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
@@ -68,6 +68,7 @@ drill: control-plane build ## Run the long drills on a local fleet, RUN= picks s
 	go test -run '^$$' -fuzz='^FuzzRecord$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/reconcilers/nodepool
 	go test -tags drill -count=1 -timeout 1h -v -run '^TestPool_does_not_grow_when_members_come_and_go$$' ./internal/clusters
 	go test -tags drill -count=1 -timeout 1h -v -run '^TestSetup_a_thousand_nodes$$' ./internal/reconcilers/nodepool
+	go test -tags drill -count=1 -timeout 1h -v -run '^TestThousandMembers$$' ./test/scale
 	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
 
 ##@ Real nodes

@@ -42,20 +42,24 @@ func (m Member) Allows(namespace string) bool {
 	return m.Namespaces == nil || slices.Contains(m.Namespaces, namespace)
 }
 
-// Members adds to the members that this process knows those that have only been published so far. A registration that
-// has not been read yet after a start must not look like one that is gone.
+// Published is what is known about a member that has only been published so far. A registration that has not been read
+// yet after a start must not look like one that is gone.
+func Published(object *flotillav1.MemberCluster) Member {
+	return Member{
+		Name:     object.Name,
+		Labels:   object.Labels,
+		Accepted: object.Status.UID != "",
+		Serves:   true,
+		Reason:   flotillav1.ReasonClusterNotReady,
+		Message:  "The registration has not been read yet",
+	}
+}
+
+// Members adds to the members that this process knows those that have only been published so far.
 func Members(known []Member, published []flotillav1.MemberCluster) []Member {
 	byName := make(map[string]Member, len(known)+len(published))
 	for i := range published {
-		object := &published[i]
-		byName[object.Name] = Member{
-			Name:     object.Name,
-			Labels:   object.Labels,
-			Accepted: object.Status.UID != "",
-			Serves:   true,
-			Reason:   flotillav1.ReasonClusterNotReady,
-			Message:  "The registration has not been read yet",
-		}
+		byName[published[i].Name] = Published(&published[i])
 	}
 	for _, member := range known {
 		byName[member.Name] = member
@@ -76,41 +80,84 @@ func Find(members []Member, name string) (Member, bool) {
 	return members[i], true
 }
 
-// Choose returns the names of the members that a placement chooses, sorted. A name counts whether it is registered or
-// not; selectors choose accepted registrations only. A member that has a copy stays accepted for this object: that its
-// registration is in doubt is no reason to take the copy away. A draining member is not chosen.
-//
-// A selector does not choose a member that lets objects of the namespace not be placed there, unless it has a copy: that
-// one stays, and whoever applies refuses to touch it. A name is a wish that is answered with a refusal.
-func Choose(placement *flotillav1.Placement, namespace string, members []Member, placedIn []string) ([]string, error) {
+// Choice is a placement that can be asked about one member at a time. The zero value chooses none.
+type Choice struct {
+	names     map[string]bool
+	selector  labels.Selector
+	namespace string
+}
+
+// NewChoice reads a placement of a hub object in that namespace; nil chooses none. A selector that does not parse is an error.
+func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error) {
+	choice := Choice{namespace: namespace}
 	if placement == nil {
-		return nil, nil
+		return choice, nil
 	}
-	selector := labels.Nothing()
 	switch {
 	case placement.All:
-		selector = labels.Everything()
+		choice.selector = labels.Everything()
 	case placement.ClusterSelector != nil:
 		parsed, err := parseSelector(placement.ClusterSelector)
 		if err != nil {
-			return nil, fmt.Errorf("parsing clusterSelector: %w", err)
+			return choice, fmt.Errorf("parsing clusterSelector: %w", err)
 		}
-		selector = parsed
+		choice.selector = parsed
 	}
-	chosen := make(map[string]bool, len(placement.Clusters))
+	choice.names = make(map[string]bool, len(placement.Clusters))
 	for _, name := range placement.Clusters {
-		chosen[name] = true
+		choice.names[name] = true
+	}
+	return choice, nil
+}
+
+// Names reports whether the placement gives a name, which counts whether it is registered or not.
+func (c Choice) Names(name string) bool { return c.names[name] }
+
+// Takes reports whether a registered member is chosen; placed says that it may have a copy.
+//
+// A member that has a copy stays accepted for this object: that its registration is in doubt is no reason to take the copy
+// away. A draining member is not chosen. A selector does not choose a member that lets objects of the namespace not be placed
+// there, unless it has a copy: that one stays, and whoever applies refuses to touch it. A name is a wish that is answered
+// with a refusal.
+func (c Choice) Takes(member Member, placed bool) bool {
+	switch {
+	case member.Draining:
+		return false
+	case c.names[member.Name]:
+		return true
+	}
+	accepted := placed || member.Accepted && member.Allows(c.namespace)
+	return accepted && member.Serves && c.selector != nil && c.selector.Matches(labels.Set(member.Labels))
+}
+
+// Choose returns the names of all that are chosen, sorted: members, and names that nobody has registered. members and
+// placedIn are all that there are.
+func (c Choice) Choose(members []Member, placedIn []string) []string {
+	placed := make(map[string]bool, len(placedIn))
+	for _, name := range placedIn {
+		placed[name] = true
+	}
+	chosen := maps.Clone(c.names)
+	if chosen == nil {
+		chosen = map[string]bool{}
 	}
 	for _, member := range members {
-		accepted := member.Accepted && member.Allows(namespace) || slices.Contains(placedIn, member.Name)
-		if accepted && member.Serves && selector.Matches(labels.Set(member.Labels)) {
+		if c.Takes(member, placed[member.Name]) {
 			chosen[member.Name] = true
-		}
-		if member.Draining {
+		} else {
 			delete(chosen, member.Name)
 		}
 	}
-	return slices.Sorted(maps.Keys(chosen)), nil
+	return slices.Sorted(maps.Keys(chosen))
+}
+
+// Choose returns the names of the members that a placement chooses, sorted.
+func Choose(placement *flotillav1.Placement, namespace string, members []Member, placedIn []string) ([]string, error) {
+	choice, err := NewChoice(placement, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return choice.Choose(members, placedIn), nil
 }
 
 // parseSelector refuses an empty selector, which would choose everything.

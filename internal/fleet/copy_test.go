@@ -90,7 +90,7 @@ func TestTable(t *testing.T) {
 	table := NewTable()
 	key := ObjectKey{Kind: "Redis", Object: types.NamespacedName{Namespace: "shop", Name: "cache"}}
 	var told []Outcome
-	table.Subscribe(func(_ ObjectKey, outcome Outcome) { told = append(told, outcome) })
+	table.Subscribe(func(_ ObjectKey, _ string, outcome Outcome) { told = append(told, outcome) })
 
 	table.Set(key, "eu-1", Outcome{})
 	table.Set(key, "eu-1", Outcome{})

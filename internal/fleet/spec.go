@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,12 +35,16 @@ func (e Effective) DeepCopy() Effective {
 	return Effective{Spec: runtime.DeepCopyJSON(e.Spec), Hash: e.Hash}
 }
 
-// Specs computes the effective spec for each member. Members that the same overrides apply to share one result.
+// Specs computes the effective spec for each member. Members that the same overrides apply to share one result. It may be
+// used by several goroutines at once.
 type Specs struct {
 	kind      Kind
 	base      map[string]any
 	overrides []override
-	results   map[string]result
+	template  func() (string, error)
+
+	mu      sync.Mutex
+	results map[string]result
 }
 
 type override struct {
@@ -67,6 +72,7 @@ func newStrictDecoder() runtime.Decoder {
 // NewSpecs prepares the overrides of a hub object. An override whose selector does not parse makes it fail.
 func NewSpecs(kind Kind, object Object) (*Specs, error) {
 	specs := &Specs{kind: kind, results: map[string]result{}}
+	specs.template = sync.OnceValues(specs.hashTemplate)
 	base, err := toMap(kind.Spec(object))
 	if err != nil {
 		return nil, fmt.Errorf("encoding the spec: %w", err)
@@ -113,7 +119,9 @@ func compile(o flotillav1.Override) (override, error) {
 }
 
 // Template is a hash of everything that effective specs are made from, so that it names a change.
-func (s *Specs) Template() (string, error) {
+func (s *Specs) Template() (string, error) { return s.template() }
+
+func (s *Specs) hashTemplate() (string, error) {
 	parts := map[string]any{"spec": s.base}
 	for i, o := range s.overrides {
 		parts[fmt.Sprint("override ", i)] = []any{o.clusters, o.selector.String(), json.RawMessage(o.patch)}
@@ -130,6 +138,8 @@ func (s *Specs) For(name string, memberLabels map[string]string) (Effective, err
 		}
 	}
 	key := fmt.Sprint(matching)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if known, found := s.results[key]; found {
 		return known.effective, known.err
 	}

@@ -44,7 +44,7 @@ type Attempt struct {
 type Table struct {
 	mu          sync.Mutex
 	outcomes    map[ObjectKey]map[string]Outcome
-	subscribers []func(ObjectKey, Outcome)
+	subscribers []func(ObjectKey, string, Outcome)
 	// held counts the outcomes that are Held.
 	held             map[ObjectKey]int
 	leaves           map[ObjectKey]map[string]Leave
@@ -59,7 +59,7 @@ func NewTable() *Table {
 }
 
 // Subscribe calls fn with each new outcome, from the goroutine that made it. fn must not block.
-func (t *Table) Subscribe(fn func(ObjectKey, Outcome)) {
+func (t *Table) Subscribe(fn func(key ObjectKey, clusterName string, outcome Outcome)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subscribers = append(t.subscribers, fn)
@@ -89,7 +89,7 @@ func (t *Table) Set(key ObjectKey, clusterName string, outcome Outcome) Outcome 
 	t.mu.Unlock()
 
 	for _, fn := range subscribers {
-		fn(key, outcome)
+		fn(key, clusterName, outcome)
 	}
 	return before
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +46,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 		return 0, nil
 	}
 	pass := &copyPass{
-		Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.member(snapshot),
+		Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.roster().Member(snapshot),
 		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions,
 	}
 	if !pass.info.Writable {
@@ -58,12 +57,12 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 			return 0, err
 		}
 	} else {
-		chosen, err := fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), []fleet.Member{pass.info}, hubObject.GetFleetStatus().PlacedIn)
+		choice, err := fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
 		if err != nil {
 			// Roll-up says what is wrong with the placement; until it is corrected nothing is changed.
 			return 0, nil //nolint:nilerr // A retry would not help.
 		}
-		pass.chosen = slices.Contains(chosen, pass.name)
+		pass.chosen = choice.Takes(pass.info, true)
 	}
 	member, err := r.Members.Member(clusterName)
 	if err != nil {
@@ -175,7 +174,7 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	invalid := func(err error) (fleet.Effective, *fleet.Outcome) {
 		return fleet.Effective{}, &fleet.Outcome{Reason: flotillav1.ReasonOverrideInvalid, Message: err.Error()}
 	}
-	specs, err := fleet.NewSpecs(p.Kind, p.hubObject)
+	specs, err := p.specs.Of(p.Kind, p.hubObject)
 	if err != nil {
 		return invalid(err)
 	}

@@ -46,7 +46,7 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 }
 
 func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hubState, error) {
-	members, err := r.members(ctx)
+	members, err := r.roster().All(ctx)
 	if err != nil {
 		return hubState{}, err
 	}

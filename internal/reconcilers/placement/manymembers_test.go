@@ -161,9 +161,10 @@ func (f *manyMembers) become(redis *flotillav1.Redis, ready metav1.ConditionStat
 
 // restart forgets everything that a process keeps in memory.
 func (f *manyMembers) restart() {
-	reconciler := *f.r
-	reconciler.Table = fleet.NewTable()
-	f.r = &reconciler
+	f.r = &Reconciler{
+		Kind: f.r.Kind, Hub: f.r.Hub, HubReader: f.r.HubReader, Members: f.r.Members, Table: fleet.NewTable(), Events: f.r.Events,
+		Clock: f.r.Clock, Options: f.r.Options,
+	}
 }
 
 // placed returns a Redis that all members have, ready.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
@@ -42,7 +44,7 @@ type hubPlan struct {
 // planHub decides what the record of a hub object should be.
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
-	release := fleet.Names(annotations[flotillav1.AnnotationRelease])
+	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
 	plan := hubPlan{clearRelease: len(release) > 0, clearConfirmRemoval: fleet.RemovalConfirmed(hubObject) && !state.removing}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
@@ -53,16 +55,17 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 			}
 		case state.offboarded[name]:
 			plan.offboarded = append(plan.offboarded, name)
-		case state.gone[name] && !state.invalid && !slices.Contains(state.chosen, name):
+		case state.gone[name] && !state.invalid && !chosen.Has(name):
 			plan.removed = append(plan.removed, name)
 		default:
 			plan.placedIn = append(plan.placedIn, name)
 		}
 	}
+	recorded := sets.New(plan.placedIn...)
 	for _, name := range state.chosen {
 		// A member that cannot be written to has no copy yet, and a deletion must not wait for it.
 		member, registered := fleet.Find(state.members, name)
-		if registered && member.Writable && !slices.Contains(plan.placedIn, name) && !slices.Contains(release, name) {
+		if registered && member.Writable && !recorded.Has(name) && !slices.Contains(release, name) {
 			plan.placedIn = append(plan.placedIn, name)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/roster"
 )
 
 // FieldOwner is the field manager of everything that placement writes.
@@ -60,15 +61,24 @@ type Reconciler struct {
 	Events    events.EventRecorder
 	Clock     clock.PassiveClock
 	Options   Options
+
+	// specs are those of the hub objects, and index says which of them a change of a member is about.
+	specs fleet.SpecCache
+	index index
 }
 
 // Reconcile runs a hub pass, or a copy pass when the request names a cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
 	hubObject := r.Kind.New()
-	if err := r.Hub.Get(ctx, req.NamespacedName, hubObject); err != nil {
+	// A copy pass changes nothing in it, and there are as many of these as there are copies.
+	shared := client.UnsafeDisableDeepCopyOption(req.ClusterName != "")
+	if err := r.Hub.Get(ctx, req.NamespacedName, hubObject, shared); err != nil {
 		if apierrors.IsNotFound(err) {
 			// Absence removes nothing: a deletion that was ours to follow went through the finalizer.
-			r.Table.Forget(fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName})
+			key := fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName}
+			r.Table.Forget(key)
+			r.specs.Forget(key)
+			r.index.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("reading %s %q on the hub: %w", r.Kind.Name, req.NamespacedName, err)
@@ -76,6 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	var delay time.Duration
 	var err error
 	if req.ClusterName == "" {
+		r.index.set(hubObject)
 		delay, err = r.reconcileHub(ctx, hubObject)
 	} else {
 		delay, err = r.reconcileCopy(clusters.CausedBy(ctx, hubObject), hubObject, req.ClusterName)
@@ -86,33 +97,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: delay}, err
 }
 
-// members returns what is known about every registered member, those included whose registration has not been read
-// since this process started.
-func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
-	published := &flotillav1.MemberClusterList{}
-	if err := r.Hub.List(ctx, published); err != nil {
-		return nil, fmt.Errorf("listing MemberClusters: %w", err)
-	}
-	snapshots := r.Members.Snapshots()
-	known := make([]fleet.Member, 0, len(snapshots))
-	for _, snapshot := range snapshots {
-		known = append(known, r.member(snapshot))
-	}
-	return fleet.Members(known, published.Items), nil
-}
-
-func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
-	return fleet.Member{
-		Name:       string(snapshot.Name),
-		Labels:     snapshot.Labels,
-		Accepted:   snapshot.Accepted,
-		Serves:     snapshot.TakesPart(r.Kind.Name),
-		Draining:   snapshot.Draining,
-		Namespaces: snapshot.Namespaces,
-		Decided:    snapshot.Decided,
-		Visible:    snapshot.Visible() && snapshot.Serves(r.Kind.Name),
-		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
-	}
+func (r *Reconciler) roster() roster.Roster {
+	return roster.Roster{Kind: r.Kind.Name, Hub: r.Hub, Members: r.Members}
 }
 
 // released reports whether the kind itself is being removed from the hub. Its objects then go because the API server

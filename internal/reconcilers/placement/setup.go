@@ -105,7 +105,7 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 	}
 	metadataOf := func(o fleet.Object) []map[string]string {
 		watched := map[string]string{}
-		for _, key := range []string{flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval} {
+		for _, key := range askingAnnotations {
 			if value, found := o.GetAnnotations()[key]; found {
 				watched[key] = value
 			}
@@ -119,21 +119,22 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 		!slices.EqualFunc(metadataOf(before), metadataOf(after), maps.Equal)
 }
 
-// requestsFor returns the passes that a change of a member leads to.
+// requestsFor returns the passes that a change of a member leads to. There is a hub pass only where it may change the
+// record, or whose turn it is.
 func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.ClusterName) []clusters.Request {
-	list := r.Kind.NewList()
-	if err := r.Hub.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Listing hub objects after a change of a cluster", "cluster", string(clusterName))
-		return nil
+	member, registered, err := r.roster().Find(ctx, string(clusterName))
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "Finding out about a cluster that has changed", "cluster", string(clusterName))
 	}
 	var requests []clusters.Request
-	for _, hubObject := range r.Kind.Items(list) {
-		placed := slices.Contains(hubObject.GetFleetStatus().PlacedIn, string(clusterName))
-		if placed || hubObject.GetPlacement() != nil {
-			requests = append(requests, requestFor("", hubObject))
+	for _, about := range r.index.about(string(clusterName), member, registered) {
+		request := clusters.Request{Request: ctrl.Request{NamespacedName: about.key}}
+		if about.open || r.Table.Held(fleet.ObjectKey{Kind: r.Kind.Name, Object: about.key}) {
+			requests = append(requests, request)
 		}
-		if placed {
-			requests = append(requests, requestFor(string(clusterName), hubObject))
+		if about.placed {
+			request.ClusterName = clusterName
+			requests = append(requests, request)
 		}
 	}
 	return requests
@@ -142,7 +143,7 @@ func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.C
 // watchTable queues a hub pass when a copy pass has an outcome that it decides by: a copy that is gone may leave the
 // record, and what waits for its turn, or no longer does, may give somebody leave. Who gets leave has its copy pass queued.
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
-	r.Table.Subscribe(func(key fleet.ObjectKey, outcome fleet.Outcome) {
+	r.Table.Subscribe(func(key fleet.ObjectKey, _ string, outcome fleet.Outcome) {
 		decides := outcome.Gone || outcome.Held || r.Table.Held(key)
 		if key.Kind == r.Kind.Name && decides && ctx.Err() == nil {
 			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/flotilla-dev/flotilla/internal/fleet"
@@ -26,7 +27,7 @@ func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hub
 	wave := fleet.NewWaves(hubObject.GetPlacement(), template, len(state.chosen)).Next(turns, now)
 	leaves := map[string]fleet.Leave{}
 	for _, turn := range turns {
-		if !slices.Contains(wave.Go, turn.Name) {
+		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
 		}
 		leaves[turn.Name] = fleet.Leave{Hash: turn.Want, At: now}
@@ -40,7 +41,7 @@ func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hub
 
 // turns reads the chosen clusters that may have a copy, from the members' caches, and returns the name of the change too.
 func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hubState) (string, []fleet.Turn) {
-	specs, err := fleet.NewSpecs(r.Kind, hubObject)
+	specs, err := r.specs.Of(r.Kind, hubObject)
 	if err != nil {
 		// The copy passes refuse it, and roll-up says why.
 		return "", nil
@@ -76,14 +77,15 @@ func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hu
 	return template, turns
 }
 
-// cached returns the copy that a member's cache shows; nil when it shows none of ours, or cannot be read.
+// cached returns the copy that a member's cache shows; nil when it shows none of ours, or cannot be read. It is shared with
+// the cache: nobody may change it.
 func (r *Reconciler) cached(ctx context.Context, key fleet.ObjectKey, name string) fleet.Object {
 	member, err := r.Members.Member(multicluster.ClusterName(name))
 	if err != nil {
 		return nil
 	}
 	found := r.Kind.New()
-	if err := member.GetClient().Get(ctx, key.Object, found); err != nil || !fleet.IsOurs(found, r.Options.HubID) {
+	if err := member.GetClient().Get(ctx, key.Object, found, client.UnsafeDisableDeepCopy); err != nil || !fleet.IsOurs(found, r.Options.HubID) {
 		return nil
 	}
 	return found

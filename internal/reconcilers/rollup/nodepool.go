@@ -28,7 +28,17 @@ var nodePoolKind = Kind{
 		}
 		return entries
 	},
+	numbers: func(copied fleet.Object) any {
+		seen := copied.(*flotillav1.NodePool).Status
+		return &nodePoolNumbers{status: seen.Status, counts: seen.NodePoolCounts}
+	},
 	fill: func(hubObject fleet.Object, rows []row) { fillNodePool(hubObject.(*flotillav1.NodePool), rows) },
+}
+
+// nodePoolNumbers are what a NodePool in a member counts.
+type nodePoolNumbers struct {
+	status int32
+	counts flotillav1.NodePoolCounts
 }
 
 // fillNodePool adds up the pools that can be seen.
@@ -48,13 +58,13 @@ func fillNodePool(hubObject *flotillav1.NodePool, rows []row) {
 		entry := flotillav1.NodePoolClusterStatus{}
 		counts := flotillav1.NodePoolCounts{}
 		switch {
-		case row.object != nil:
-			seen := row.object.(*flotillav1.NodePool).Status
-			counts = seen.NodePoolCounts
+		case row.numbers != nil:
+			seen := row.numbers.(*nodePoolNumbers)
+			counts = seen.counts
 			if !row.updated() {
 				counts.UpdatedNodes = 0
 			}
-			entry = nodePoolEntry(seen.Status, counts)
+			entry = nodePoolEntry(seen.status, counts)
 		case !row.Visible():
 			entry = previous[row.Name]
 			counts = flotillav1.NodePoolCounts{

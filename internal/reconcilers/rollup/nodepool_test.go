@@ -18,9 +18,9 @@ func TestFillNodePool_adds_up_what_Pods_ask_for(t *testing.T) {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(quantity)}
 	}
 	member := func(name string, nodes int32, requested corev1.ResourceList) row {
-		r := row{cluster: cluster{object: &flotillav1.NodePool{Status: flotillav1.NodePoolStatus{
-			NodePoolCounts: flotillav1.NodePoolCounts{NodeCount: nodes, Allocatable: cpu("4"), Requested: requested},
-		}}}}
+		r := row{cluster: &cluster{numbers: &nodePoolNumbers{
+			counts: flotillav1.NodePoolCounts{NodeCount: nodes, Allocatable: cpu("4"), Requested: requested},
+		}}}
 		r.entry = fleet.Entry{Visible: true}
 		r.entry.Name = name
 		return r

@@ -5,29 +5,20 @@ package rollup
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
-)
-
-// The messages about members that cannot be seen are the same at every attempt to reach one, so that an outage is
-// written once. The MemberCluster has the details.
-const (
-	unreachable  = "The cluster cannot be reached; numbers are the last known ones"
-	notConnected = "The cluster is not ready; its MemberCluster says why"
-	notServing   = "The cluster does not take part in this kind"
-	switchedOff  = "The kind is off in the cluster; its MemberCluster says why; numbers are the last known ones"
+	"github.com/flotilla-dev/flotilla/internal/roster"
 )
 
 // state is everything that a pass has read about a hub object's clusters.
 type state struct {
 	// clusters are those chosen and those that may have a copy, sorted by name.
-	clusters []cluster
+	clusters []*cluster
 	// invalid is why the placement cannot be understood.
 	invalid error
 	// template names the change that the copies should carry, and chosen is for how many clusters it is.
@@ -37,82 +28,147 @@ type state struct {
 	omitted int32
 }
 
-// cluster is what a pass has read about one of them.
+// cluster is what is known about one of them.
 type cluster struct {
 	fleet.Observation
-	// placed says that the cluster may have a copy.
-	placed bool
-	// object is the copy; nil when there is none of ours or the member cannot be seen.
-	object fleet.Object
+	// chosen says that the cluster should have a copy, and placed that it may have one.
+	chosen, placed bool
+	// numbers are what the copy's status counts, as the kind has them; nil without a copy.
+	numbers any
 }
 
 // tooEarly reports whether a pass would have to change what is published about a cluster that this process has not
 // decided on: one that the published list leaves out, so that there is nothing to repeat. Deciding takes seconds.
 func (s state) tooEarly() bool {
-	return s.omitted > 0 && slices.ContainsFunc(s.clusters, func(c cluster) bool { return c.Undecided() && c.Previous == nil })
+	return s.omitted > 0 && slices.ContainsFunc(s.clusters, func(c *cluster) bool { return c.Undecided() && c.Previous == nil })
 }
 
-func (c cluster) labels() map[string]string {
+func (c *cluster) labels() map[string]string {
 	if c.Member == nil {
 		return nil
 	}
 	return c.Member.Labels
 }
 
-// fate is the same that placement acts by.
-func (c cluster) fate(hubObject fleet.Object, chosen, invalid bool) fleet.Fate {
+// observe reads what has changed of a hub object's clusters since the pass before, from the members' caches.
+func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state, error) {
+	key := client.ObjectKeyFromObject(hubObject)
+	seen, changed := r.views.take(key)
+	if seen.basis != basisOf(hubObject) || seen.clusters == nil {
+		seen.begin(r.Kind, hubObject)
+		members, err := r.roster().All(ctx)
+		if err != nil {
+			r.views.forget(key)
+			return state{}, err
+		}
+		changed = union(seen.choice.Choose(members, hubObject.GetFleetStatus().PlacedIn), seen.placedIn)
+	} else {
+		changed = union(changed, difference(seen.placedIn, hubObject.GetFleetStatus().PlacedIn))
+	}
+	seen.placedIn = slices.Clone(hubObject.GetFleetStatus().PlacedIn)
+	var again []string
+	for _, name := range changed {
+		read, err := r.look(ctx, seen, hubObject, name)
+		if err != nil {
+			r.views.forget(key)
+			return state{}, err
+		}
+		if !read {
+			again = append(again, name)
+		}
+	}
+	r.views.keep(key, seen, again)
+
+	previous := entriesByName(r.Kind, hubObject)
+	observed := state{invalid: seen.invalid, template: seen.template, omitted: hubObject.GetFleetStatus().ClustersOmitted}
+	observed.clusters = make([]*cluster, 0, len(seen.clusters))
+	for _, name := range seen.sorted() {
+		found := seen.clusters[name]
+		found.Previous = previous[name]
+		if found.chosen {
+			observed.chosen++
+		}
+		observed.clusters = append(observed.clusters, found)
+	}
+	return observed, nil
+}
+
+func (r *Reconciler) roster() roster.Roster {
+	return roster.Roster{Kind: r.Kind.Name, Hub: r.Hub, Members: r.Members}
+}
+
+// look brings what a view has of one cluster up to date, and reports whether it could be read.
+func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Object, name string) (bool, error) {
+	member, registered, err := r.roster().Find(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	found := &cluster{placed: contains(seen.placedIn, name)}
+	switch {
+	case hubObject.GetDeletionTimestamp() != nil || seen.invalid != nil:
+	case registered:
+		found.chosen = seen.choice.Takes(member, found.placed)
+	default:
+		found.chosen = seen.choice.Names(name)
+	}
+	if !found.chosen && !found.placed {
+		seen.drop(name)
+		return true, nil
+	}
+	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
+	found.Observation = fleet.Observation{Name: name, Outcome: r.Table.Get(key, name), WantError: seen.specsError}
+	read := true
+	var copied fleet.Object
+	if registered {
+		found.Member = &member
+		if member.Visible {
+			copied, read = r.read(ctx, key, found)
+		}
+	}
+	if seen.specs != nil {
+		found.Want, found.WantError = seen.specs.For(name, found.labels())
+	}
+	found.Fate = fateOf(found, hubObject, copied, seen.invalid != nil)
+	seen.put(found)
+	return read, nil
+}
+
+// read fills in the member's copy, from its cache, and returns it. When the cache cannot tell, the member is not visible
+// for this object, which is looked at again.
+func (r *Reconciler) read(ctx context.Context, key fleet.ObjectKey, seen *cluster) (copied fleet.Object, read bool) {
+	member, err := r.Members.Member(clusterName(seen.Name))
+	if err == nil {
+		found := r.Kind.New()
+		// Nothing in it is changed, and what is kept of it is copied.
+		err = member.GetClient().Get(ctx, key.Object, found, client.UnsafeDisableDeepCopy)
+		if err == nil && fleet.IsOurs(found, r.HubID) {
+			seen.Copy = fleet.CopyOf(r.Kind.Kind, found)
+			seen.numbers = r.Kind.numbers(found)
+			copied = found
+		}
+	}
+	if client.IgnoreNotFound(err) != nil {
+		seen.Member.Visible = false
+		seen.Member.Reason, seen.Member.Message = flotillav1.ReasonClusterNotReady, roster.NotConnected
+		return nil, false
+	}
+	return copied, true
+}
+
+// fateOf is the same that placement acts by.
+func fateOf(c *cluster, hubObject, copied fleet.Object, invalid bool) fleet.Fate {
 	switch {
 	case invalid:
 		return fleet.FateLeave
-	case !chosen && c.Visible() && c.object == nil:
+	case !c.chosen && c.Visible() && copied == nil:
 		// Nothing of ours is left; the record follows.
 		return fleet.FateRemove
 	}
 	var annotations map[string]string
-	if c.object != nil {
-		annotations = c.object.GetAnnotations()
+	if copied != nil {
+		annotations = copied.GetAnnotations()
 	}
-	return fleet.FateOf(hubObject, c.Name, c.Member, chosen, annotations)
-}
-
-// members returns what is known about every registered member, those included whose registration has not been read
-// since this process started.
-func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
-	published := &flotillav1.MemberClusterList{}
-	if err := r.Hub.List(ctx, published); err != nil {
-		return nil, fmt.Errorf("listing MemberClusters: %w", err)
-	}
-	snapshots := r.Members.Snapshots()
-	known := make([]fleet.Member, 0, len(snapshots))
-	for _, snapshot := range snapshots {
-		known = append(known, r.member(snapshot))
-	}
-	return fleet.Members(known, published.Items), nil
-}
-
-func (r *Reconciler) member(snapshot clusters.Snapshot) fleet.Member {
-	member := fleet.Member{
-		Name:       string(snapshot.Name),
-		Labels:     snapshot.Labels,
-		Accepted:   snapshot.Accepted,
-		Serves:     snapshot.TakesPart(r.Kind.Name),
-		Draining:   snapshot.Draining,
-		Decided:    snapshot.Decided,
-		Namespaces: snapshot.Namespaces,
-		Visible:    snapshot.Visible() && snapshot.Serves(r.Kind.Name),
-		Writable:   snapshot.Writable() && snapshot.Serves(r.Kind.Name),
-		Reason:     flotillav1.ReasonClusterNotReady,
-		Message:    notConnected,
-	}
-	switch {
-	case !member.Serves:
-		member.Message = notServing
-	case snapshot.State == clusters.StateUnreachable:
-		member.Reason, member.Message = flotillav1.ReasonClusterUnreachable, unreachable
-	case snapshot.Visible() && !snapshot.Serves(r.Kind.Name):
-		member.Message = switchedOff
-	}
-	return member
+	return fleet.FateOf(hubObject, c.Name, c.Member, c.chosen, annotations)
 }
 
 func entriesByName(kind Kind, hubObject fleet.Object) map[string]*flotillav1.ClusterStatus {
@@ -127,6 +183,17 @@ func union(a, b []string) []string {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// difference returns what is in one of two sorted lists only.
+func difference(a, b []string) []string {
+	if slices.Equal(a, b) {
+		return nil
+	}
+	only := func(a, b []string) []string {
+		return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return contains(b, name) })
+	}
+	return slices.Concat(only(a, b), only(b, a))
 }
 
 func contains(names []string, name string) bool {

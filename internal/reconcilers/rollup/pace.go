@@ -33,17 +33,34 @@ func NewPace(interval time.Duration, clk clock.PassiveClock) *Pace {
 	return &Pace{interval: interval, clock: clk, wrote: map[string]time.Time{}, since: map[string]time.Time{}}
 }
 
+// Rest returns how long after the last write of a key the next one may be made; 0 is now. What is read before then would
+// have to be read again.
+func (p *Pace) Rest(key string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.restLocked(key)
+}
+
+// restLocked needs mu.
+func (p *Pace) restLocked(key string) time.Duration {
+	wrote, found := p.wrote[key]
+	if !found {
+		return 0
+	}
+	return max(wrote.Add(p.interval).Sub(p.clock.Now()), 0)
+}
+
 // Wait returns how long a write has to wait, 0 when it may go now.
 func (p *Pace) Wait(key string, transition bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.clock.Now()
-	if wrote, found := p.wrote[key]; found && now.Before(wrote.Add(p.interval)) {
-		return wrote.Add(p.interval).Sub(now)
+	if rest := p.restLocked(key); rest > 0 {
+		return rest
 	}
 	if transition {
 		return 0
 	}
+	now := p.clock.Now()
 	since, waiting := p.since[key]
 	if !waiting {
 		p.since[key] = now

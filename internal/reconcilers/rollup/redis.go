@@ -17,8 +17,15 @@ var redisKind = Kind{
 		}
 		return entries
 	},
+	numbers: func(copied fleet.Object) any {
+		seen := copied.(*flotillav1.Redis).Status
+		return redisNumbers{replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas}
+	},
 	fill: func(hubObject fleet.Object, rows []row) { fillRedis(hubObject.(*flotillav1.Redis), rows) },
 }
+
+// redisNumbers are what a Redis in a member counts.
+type redisNumbers struct{ replicas, ready, updated int32 }
 
 // fillRedis adds up the Redises that can be seen. What is asked for is added up over all that are chosen.
 func fillRedis(hubObject *flotillav1.Redis, rows []row) {
@@ -33,11 +40,11 @@ func fillRedis(hubObject *flotillav1.Redis, rows []row) {
 	for _, row := range rows {
 		entry := flotillav1.RedisClusterStatus{}
 		switch {
-		case row.object != nil:
-			seen := row.object.(*flotillav1.Redis).Status
-			entry.Replicas, entry.ReadyReplicas = fleet.Count(seen.Replicas), fleet.Count(seen.ReadyReplicas)
+		case row.numbers != nil:
+			seen := row.numbers.(redisNumbers)
+			entry.Replicas, entry.ReadyReplicas = fleet.Count(seen.replicas), fleet.Count(seen.ready)
 			if row.updated() {
-				entry.UpdatedReplicas = fleet.Count(seen.UpdatedReplicas)
+				entry.UpdatedReplicas = fleet.Count(seen.updated)
 			}
 		case !row.Visible():
 			entry = previous[row.Name]

@@ -19,6 +19,8 @@ type Kind struct {
 	fleet.Kind
 	// entries returns the published list without its numbers.
 	entries func(fleet.Object) []flotillav1.ClusterStatus
+	// numbers returns what the status of a copy counts, for fill. It shares with the copy only what nobody changes.
+	numbers func(copied fleet.Object) any
 	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
 	fill func(hubObject fleet.Object, rows []row)
 }
@@ -28,7 +30,7 @@ func Kinds() []Kind { return []Kind{redisKind, nodePoolKind} }
 
 // row is one cluster with the entry that was made from it.
 type row struct {
-	cluster
+	*cluster
 	entry fleet.Entry
 	// listed says that the entry is among those that the hub object lists.
 	listed bool

@@ -89,11 +89,11 @@ func TestTransitions(t *testing.T) {
 }
 
 func TestTooEarly(t *testing.T) {
-	undecided := cluster{Observation: fleet.Observation{Member: &fleet.Member{}}}
-	if (state{clusters: []cluster{undecided}}).tooEarly() {
+	undecided := &cluster{Observation: fleet.Observation{Member: &fleet.Member{}}}
+	if (state{clusters: []*cluster{undecided}}).tooEarly() {
 		t.Error("a new cluster that is undecided must not hold up the others")
 	}
-	if !(state{clusters: []cluster{undecided}, omitted: 1}).tooEarly() {
+	if !(state{clusters: []*cluster{undecided}, omitted: 1}).tooEarly() {
 		t.Error("one that the list leaves out may have been well")
 	}
 }
@@ -141,18 +141,18 @@ func TestSummary(t *testing.T) {
 	if !found {
 		t.Errorf("attention is %+v", memberCluster.Status.Attention)
 	}
+	f.clock.Step(summaryPace)
 	if writes, again := count(); writes != 0 || again != 0 {
-		t.Errorf("a pass without a change made %d writes", writes)
+		t.Errorf("a pass without a change made %d writes and wants to run again in %s", writes, again)
 	}
 	if err := f.member.Delete(context.Background(), unwell); err != nil {
 		t.Fatal(err)
 	}
+	if writes, again := count(); writes != 1 || again != 0 {
+		t.Errorf("a count after ten seconds made %d writes and wants to run again in %s", writes, again)
+	}
 	if writes, again := count(); writes != 0 || again != summaryPace {
 		t.Errorf("a count made %d writes within ten seconds, again in %s", writes, again)
-	}
-	f.clock.Step(summaryPace)
-	if writes, _ := count(); writes != 1 {
-		t.Errorf("a count made %d writes after ten seconds", writes)
 	}
 	f.directory.become(name, clusters.StateUnreachable, true)
 	f.clock.Step(summaryPace)

@@ -46,6 +46,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			Clock:   clk,
 			HubID:   hubID,
 			Pace:    NewPace(objectPace, clk),
+			views:   newViews(),
 		}
 		if err := reconciler.setup(mgr, workers); err != nil {
 			return fmt.Errorf("setting up roll-up of %s: %w", kind.Name, err)
@@ -93,24 +94,23 @@ func toHub(_ context.Context, object client.Object) []clusters.Request {
 
 // requestsFor returns the hub objects that a change of a member is about.
 func (r *Reconciler) requestsFor(ctx context.Context, name multicluster.ClusterName) []clusters.Request {
-	list := r.Kind.NewList()
-	if err := r.Hub.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Listing hub objects after a change of a cluster", "cluster", string(name))
+	member, registered, err := r.roster().Find(ctx, string(name))
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "Finding out about a cluster that has changed", "cluster", string(name))
 		return nil
 	}
 	var requests []clusters.Request
-	for _, hubObject := range r.Kind.Items(list) {
-		if hubObject.GetPlacement() != nil || len(hubObject.GetFleetStatus().PlacedIn) > 0 {
-			requests = append(requests, toHub(ctx, hubObject)...)
-		}
+	for _, key := range r.views.markAll(string(name), member, registered) {
+		requests = append(requests, clusters.Request{Request: ctrl.Request{NamespacedName: key}})
 	}
 	return requests
 }
 
 // watchTable queues a hub object when placement's outcome for it changes.
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
-	r.Table.Subscribe(func(key fleet.ObjectKey, _ fleet.Outcome) {
+	r.Table.Subscribe(func(key fleet.ObjectKey, clusterName string, _ fleet.Outcome) {
 		if key.Kind == r.Kind.Name && ctx.Err() == nil {
+			r.views.mark(key.Object, clusterName)
 			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
 		}
 	})
@@ -118,10 +118,11 @@ func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLi
 }
 
 // requestsOfCopy maps one of our copies to its hub object.
-func (r *Reconciler) requestsOfCopy(ctx context.Context, _ multicluster.ClusterName, _ ctrlcluster.Cluster, object client.Object) []clusters.Request {
+func (r *Reconciler) requestsOfCopy(ctx context.Context, name multicluster.ClusterName, _ ctrlcluster.Cluster, object client.Object) []clusters.Request {
 	if !fleet.IsOurs(object, r.HubID) {
 		return nil
 	}
+	r.views.mark(client.ObjectKeyFromObject(object), string(name))
 	return toHub(ctx, object)
 }
 

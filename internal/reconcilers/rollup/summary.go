@@ -50,6 +50,10 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	if !snapshot.Visible() {
 		return ctrl.Result{}, nil
 	}
+	// Before anything is counted: what comes in meanwhile is counted once.
+	if rest := s.Pace.Rest(req.Name); rest > 0 {
+		return ctrl.Result{RequeueAfter: rest}, nil
+	}
 	memberCluster := &flotillav1.MemberCluster{}
 	if err := s.Hub.Get(ctx, client.ObjectKey{Name: req.Name}, memberCluster); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -70,10 +74,6 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	memberCluster.Status.Summary, memberCluster.Status.Attention = count.report()
 	if equality.Semantic.DeepEqual(before.Status, memberCluster.Status) {
 		return ctrl.Result{}, nil
-	}
-	// Counts are not collected before the first write: they go at once, and then at the pace.
-	if wait := s.Pace.Wait(req.Name, true); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	// Placement adds to the attention list, and a merge patch replaces it.
 	err = s.Hub.Status().Patch(ctx, memberCluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), FieldOwner)

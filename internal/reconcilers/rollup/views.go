@@ -1,0 +1,193 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// views remember for each hub object what its last pass has read about its clusters. Whatever tells of a change marks the
+// cluster concerned before it queues the object, and the next pass reads that one anew: what a change in one member costs
+// does not grow with the number of members. A hub object that has no view yet is read as a whole by its first pass.
+//
+// Nothing is read under the lock; a change that comes while a pass reads is marked for the next one.
+type views struct {
+	mu       sync.Mutex
+	byObject map[types.NamespacedName]*entry
+}
+
+// entry is what views.mu guards of a view.
+type entry struct {
+	// changed are the clusters that the next pass reads.
+	changed map[string]bool
+	// view is taken by one pass at a time; nil before the first one has ended.
+	view *view
+	// taken says that a pass is under way.
+	taken bool
+	// choice is what the last pass has decided by, and names are the clusters that it had, sorted.
+	choice fleet.Choice
+	names  []string
+}
+
+// view is what passes for a hub object have read. It belongs to the pass that has taken it.
+type view struct {
+	basis    basis
+	placedIn []string
+	choice   fleet.Choice
+	invalid  error
+	// specs are nil when they cannot be computed, which specsError says.
+	specs      *fleet.Specs
+	specsError error
+	template   string
+	// clusters are those chosen and those that may have a copy, by name.
+	clusters map[string]*cluster
+	// names are those of the clusters, sorted; nil when some have come or gone.
+	names []string
+}
+
+// basis is what of a hub object is about all of its clusters.
+type basis struct {
+	uid          types.UID
+	generation   int64
+	deleting     bool
+	confirmLeave string
+}
+
+func basisOf(hubObject fleet.Object) basis {
+	return basis{
+		uid: hubObject.GetUID(), generation: hubObject.GetGeneration(), deleting: hubObject.GetDeletionTimestamp() != nil,
+		confirmLeave: hubObject.GetAnnotations()[flotillav1.AnnotationConfirmLeave],
+	}
+}
+
+// put and drop change which clusters a view has.
+func (v *view) put(found *cluster) {
+	if v.clusters[found.Name] == nil {
+		v.names = nil
+	}
+	v.clusters[found.Name] = found
+}
+
+func (v *view) drop(name string) {
+	if v.clusters[name] != nil {
+		v.names = nil
+	}
+	delete(v.clusters, name)
+}
+
+// sorted returns the names of the clusters. Nobody may change it.
+func (v *view) sorted() []string {
+	if v.names == nil {
+		v.names = slices.Sorted(maps.Keys(v.clusters))
+	}
+	return v.names
+}
+
+// begin empties a view for a hub object that is not what it was.
+func (v *view) begin(kind Kind, hubObject fleet.Object) {
+	*v = view{basis: basisOf(hubObject), placedIn: hubObject.GetFleetStatus().PlacedIn, clusters: map[string]*cluster{}}
+	if !v.basis.deleting {
+		v.choice, v.invalid = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
+		if v.invalid != nil {
+			v.choice = fleet.Choice{}
+		}
+	}
+	if v.specs, v.specsError = fleet.NewSpecs(kind.Kind, hubObject); v.specsError == nil {
+		if v.template, v.specsError = v.specs.Template(); v.specsError != nil {
+			v.specs = nil
+		}
+	}
+}
+
+func newViews() *views { return &views{byObject: map[types.NamespacedName]*entry{}} }
+
+// take returns the view of a hub object, an empty one if there is none, and the clusters that have changed since.
+func (v *views) take(key types.NamespacedName) (seen *view, changed []string) {
+	if v == nil {
+		return &view{}, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.byObject[key]
+	if known == nil {
+		known = &entry{}
+		v.byObject[key] = known
+	}
+	for name := range known.changed {
+		changed = append(changed, name)
+	}
+	known.changed, known.taken = map[string]bool{}, true
+	if known.view == nil {
+		return &view{}, nil
+	}
+	return known.view, changed
+}
+
+// keep remembers what a pass has read, and which clusters it could not read.
+func (v *views) keep(key types.NamespacedName, seen *view, again []string) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.byObject[key]
+	if known == nil {
+		return
+	}
+	known.taken, known.view, known.choice, known.names = false, seen, seen.choice, seen.sorted()
+	for _, name := range again {
+		known.changed[name] = true
+	}
+}
+
+// forget drops a hub object that is gone, or that could not be read.
+func (v *views) forget(key types.NamespacedName) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.byObject, key)
+}
+
+// mark notes that one hub object's copy in a cluster has changed.
+func (v *views) mark(key types.NamespacedName, clusterName string) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known := v.byObject[key]; known != nil {
+		known.changed[clusterName] = true
+	}
+}
+
+// markAll notes that a cluster has changed, and returns the hub objects that this is about, sorted: they have the cluster,
+// or they choose it. One that a pass is reading right now may come to do so.
+func (v *views) markAll(clusterName string, member fleet.Member, registered bool) []types.NamespacedName {
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var concerned []types.NamespacedName
+	for key, known := range v.byObject {
+		if known.taken || contains(known.names, clusterName) || registered && known.choice.Takes(member, false) {
+			known.changed[clusterName] = true
+			concerned = append(concerned, key)
+		}
+	}
+	slices.SortFunc(concerned, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return concerned
+}

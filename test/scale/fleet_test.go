@@ -1,0 +1,222 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// world is a hub with members in memory and objects that are placed in all of them.
+type world struct {
+	testing.TB
+	directory *directory
+	hub       client.Client
+	namespace string
+	// members and objects are how many there are; one object of ten is a NodePool.
+	members, objects int
+
+	mu sync.Mutex
+	// written counts the versions of each hub object that a watch has shown, and wrong lists those that did not add up.
+	written map[string]int
+	wrong   []string
+}
+
+// startWorld places the objects, and returns when the hub says that all of them are ready everywhere.
+func startWorld(t testing.TB, members, objects int) *world {
+	t.Helper()
+	server := testenv.Start(t)
+	config := rest.CopyConfig(server.Config)
+	config.QPS = -1
+	names := make([]string, 0, members)
+	for i := range members {
+		names = append(names, fmt.Sprintf("member-%04d", i))
+	}
+	w := &world{
+		TB: t, directory: newDirectory(names), hub: server.Client, namespace: server.Namespace(t),
+		members: members, objects: objects, written: map[string]int{},
+	}
+	w.runManager(config, names)
+	for i := range objects {
+		if err := w.hub.Create(context.Background(), w.object(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	NewWithT(t).Eventually(w.unsettled, 5*time.Minute, 500*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
+	return w
+}
+
+// runManager starts placement and roll-up as the manager does.
+func (w *world) runManager(restConfig *rest.Config, names []string) {
+	w.Helper()
+	g := NewWithT(w)
+	ctx, stop := context.WithCancel(context.Background())
+	mgr, err := mcmanager.New(restConfig, nil, ctrl.Options{
+		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	table := fleet.NewTable()
+	g.Expect(placement.Setup(mgr, w.directory, table, placement.Options{HubID: "hub", CreateNamespaces: true}, 8)).To(Succeed())
+	g.Expect(rollup.Setup(mgr, w.directory, table, "hub", clock.RealClock{}, 8)).To(Succeed())
+	for _, object := range []client.Object{&flotillav1.Redis{}, &flotillav1.NodePool{}} {
+		informer, err := mgr.GetLocalManager().GetCache().GetInformer(ctx, object)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: w.watched})
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.Cleanup(func() {
+		stop()
+		g.Expect(<-done).To(Succeed())
+	})
+	for _, name := range names {
+		g.Expect(w.hub.Create(ctx, &flotillav1.MemberCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"region": "eu"}},
+			Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
+		})).To(Succeed())
+		g.Expect(mgr.Engage(ctx, multicluster.ClusterName(name), w.directory.members[multicluster.ClusterName(name)])).To(Succeed())
+	}
+}
+
+func (w *world) object(i int) client.Object {
+	everywhere := &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}}
+	if i%10 == 9 {
+		return &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%03d", i)}, Spec: flotillav1.NodePoolSpec{
+			Placement: everywhere, NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"example.com/group": "web"}},
+		}}
+	}
+	return &flotillav1.Redis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("cache-%03d", i)},
+		Spec:       flotillav1.RedisSpec{Placement: everywhere, Replicas: new(int32(3))},
+	}
+}
+
+// watched counts a version of a hub object. Every one of them has to add up.
+func (w *world) watched(_, now any) {
+	object := now.(fleet.Object)
+	counts := object.GetFleetStatus().ClusterCounts
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written[object.GetName()]++
+	if counts != nil && counts.Ready+counts.NotReady+counts.Unknown != counts.Desired {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s: %+v", object.GetName(), *counts))
+	}
+}
+
+// writes sums the versions seen so far.
+func (w *world) writes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := 0
+	for _, count := range w.written {
+		sum += count
+	}
+	return sum
+}
+
+// unsettled lists the hub objects whose status is not what is true of the members now.
+func (w *world) unsettled() []string {
+	redises, pools := &flotillav1.RedisList{}, &flotillav1.NodePoolList{}
+	if err := w.hub.List(context.Background(), redises); err != nil {
+		return []string{err.Error()}
+	}
+	if err := w.hub.List(context.Background(), pools); err != nil {
+		return []string{err.Error()}
+	}
+	away := w.directory.away()
+	there := int32(w.members) - away
+	want := flotillav1.ClusterCounts{Desired: int32(w.members), Applied: int32(w.members), Ready: there, Unknown: away}
+	var wrong []string
+	for i := range redises.Items {
+		status := redises.Items[i].Status
+		if status.ClusterCounts == nil || *status.ClusterCounts != want || status.Replicas != 3*there ||
+			apimeta.IsStatusConditionTrue(status.Conditions, flotillav1.ConditionFullyReady) != (away == 0) {
+			wrong = append(wrong, fmt.Sprintf("%s: %+v", redises.Items[i].Name, status.ClusterCounts))
+		}
+	}
+	for i := range pools.Items {
+		status := pools.Items[i].Status
+		if status.ClusterCounts == nil || *status.ClusterCounts != want || status.NodeCount != 2*there || status.Allocatable.Cpu().Value() != 4*int64(there) {
+			wrong = append(wrong, fmt.Sprintf("%s: %+v", pools.Items[i].Name, status.ClusterCounts))
+		}
+	}
+	if found := len(redises.Items) + len(pools.Items); found != w.objects {
+		wrong = append(wrong, fmt.Sprintf("%d objects", found))
+	}
+	slices.Sort(wrong)
+	return wrong[:min(len(wrong), 5)]
+}
+
+// cost is what a storm has led to.
+type cost struct {
+	transitions int
+	// during and after are the writes until the last transition, and from then on until all is settled.
+	during, after int
+	// cpu is what the process has spent, and settled how long after the last transition all was true.
+	cpu, settled time.Duration
+}
+
+func (c cost) String() string {
+	return fmt.Sprintf("%d transitions: %d writes and %d after the last one, settled after %v, %v of CPU for a transition",
+		c.transitions, c.during, c.after, c.settled.Round(time.Millisecond), (c.cpu / time.Duration(c.transitions)).Round(time.Microsecond))
+}
+
+// storm has members go away and come back, evenly over a time, and waits until the hub says how they are in the end.
+func (w *world) storm(transitions int, over time.Duration) cost {
+	w.Helper()
+	random := rand.New(rand.NewPCG(1, uint64(transitions)))
+	states := map[clusters.State]clusters.State{clusters.StateReady: clusters.StateUnreachable, clusters.StateUnreachable: clusters.StateReady}
+	writes, cpu := w.writes(), cpuTime(w)
+	pace := time.NewTicker(over / time.Duration(transitions))
+	defer pace.Stop()
+	for range transitions {
+		<-pace.C
+		name := fmt.Sprintf("member-%04d", random.IntN(w.members))
+		snapshot, _ := w.directory.Snapshot(multicluster.ClusterName(name))
+		w.directory.become(name, states[snapshot.State])
+	}
+	last, during := time.Now(), w.writes()-writes
+	NewWithT(w).Eventually(w.unsettled, time.Minute, 250*time.Millisecond).Should(BeEmpty(), "the hub says how the members are")
+	settled := time.Since(last)
+	return cost{transitions: transitions, during: during, after: w.writes() - writes - during, cpu: cpuTime(w) - cpu, settled: settled}
+}
+
+// cpuTime is what this process has spent. The hub's API server is another one.
+func cpuTime(t testing.TB) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
