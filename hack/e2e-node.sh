@@ -49,42 +49,6 @@ until_true() { # <seconds> <command...>
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
 
-write_cluster_config() {
-	cat >"$DIR/config/kwokctl.yaml" <<-EOF
-		apiVersion: config.kwok.x-k8s.io/v1alpha1
-		kind: KwokctlConfiguration
-		options:
-		  runtime: binary
-		  bindAddress: 0.0.0.0
-		  etcdPeerPort: 2380
-		  etcdPort: 2379
-		  kubeApiserverPort: 6443
-		  kubeControllerManagerPort: 10257
-		  kubeSchedulerPort: 10259
-		  kubeApiserverCertSANs: [$ADDRESS, ${SERVICES%.*}.1]
-		  etcdBinary: "$BIN/etcd"
-		  kubeApiserverBinary: "$BIN/kube-apiserver"
-		  kubeControllerManagerBinary: "$BIN/kube-controller-manager"
-		  kubeSchedulerBinary: "$BIN/kube-scheduler"
-		  kwokControllerBinary: "$BIN/kwok"
-		  kubectlBinary: "$BIN/kubectl"
-		  disable: [kwok-controller]
-		componentsPatches:
-		- name: kube-apiserver
-		  extraArgs:
-		  - {key: advertise-address, value: $ADDRESS}
-		  - {key: service-cluster-ip-range, value: $SERVICES}
-		  - {key: kubelet-preferred-address-types, value: InternalIP}
-		- name: kube-scheduler
-		  extraArgs:
-		  - {key: leader-elect, value: "false"}
-		- name: kube-controller-manager
-		  extraArgs:
-		  - {key: leader-elect, value: "false"}
-		  - {key: enable-hostpath-provisioner, value: "true"}
-	EOF
-}
-
 # controllers_run starts again what gave up, and says whether the controllers do their work. They wait for an API server
 # only some seconds, and on a busy machine that takes longer.
 controllers_run() {
@@ -105,25 +69,14 @@ control_plane() {
 	if [[ -e $KWOK_WORKDIR/clusters/$CLUSTER/kwok.yaml ]]; then
 		kubectl get --raw /readyz --request-timeout 5s >/dev/null 2>&1 || kwokctl start cluster --name "$CLUSTER" --wait 120s
 	else
-		write_cluster_config
+		kwokctl_config 0.0.0.0 '2380 2379 6443 10257 10259 10247' kwok-controller "$ADDRESS" "$SERVICES" \
+			"kubeApiserverCertSANs: [$ADDRESS, ${SERVICES%.*}.1]" >"$DIR/config/kwokctl.yaml"
 		kwokctl create cluster --name "$CLUSTER" -c "$DIR/config/kwokctl.yaml" --kubeconfig "$DIR/config/kwok.kubeconfig" --wait 120s
 	fi
-	umask 077
-	kwokctl get kubeconfig --name "$CLUSTER" | sed -e "s/kwok-$CLUSTER\$/$CLUSTER/" -e "s#https://127.0.0.1:6443#https://$ADDRESS:6443#" >"$DIR/config/kubeconfig"
-	kubectl --kubeconfig "$DIR/config/kubeconfig" config view --raw --flatten >"$DIR/config/flat"
-	mv "$DIR/config/flat" "$KUBECONFIG_FILE"
-	umask 022
+	kubeconfig_of_kwok "$CLUSTER" "$KUBECONFIG_FILE" "$ADDRESS"
 	until_true 120 kubectl get --raw /readyz
 	until_true 120 controllers_run || die "the controllers of $CLUSTER do not run: logs are in $KWOK_WORKDIR/clusters/$CLUSTER/logs"
-	kubectl apply --server-side -f - <<-EOF
-		apiVersion: storage.k8s.io/v1
-		kind: StorageClass
-		metadata:
-		  name: standard
-		  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
-		provisioner: kubernetes.io/host-path
-		allowVolumeExpansion: true
-	EOF
+	storage_class | kubectl apply --server-side -f -
 	dns
 	launch volumes bash "$ROOT/hack/e2e-node.sh" "$CLUSTER" volumes "$DIR"
 }

@@ -16,9 +16,10 @@ PATH=$BIN:$PATH
 # The hub keeps the controller-manager for garbage collection and namespace deletion; nothing is scheduled there.
 disabled() { [[ $1 == hub ]] && say 'kube-scheduler, kwok-controller' || true; }
 
-# The ports of a cluster are its own for life: a block of six at its number in the fleet.
-port_of() { # <number> <offset>
-	say $(($(<"$FLEET_DIR/port-base") + 6 * $1 + $2))
+# ports_of prints the ports of a cluster, which are its own for life: a block of six at its number in the fleet.
+ports_of() { # <number>
+	local first=$(($(<"$FLEET_DIR/port-base") + 6 * $1))
+	seq -s ' ' "$first" $((first + 5))
 }
 
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
@@ -44,40 +45,8 @@ choose_ports() {
 # write_config writes what kwokctl needs to know of a cluster. The advertised address is one reserved for documentation:
 # nothing dials it, and the API server does not have to look for a default route.
 write_config() { # <cluster> <number>
-	cat >"$FLEET_DIR/config/$1.yaml" <<-EOF
-		apiVersion: config.kwok.x-k8s.io/v1alpha1
-		kind: KwokctlConfiguration
-		options:
-		  runtime: binary
-		  bindAddress: 127.0.0.1
-		  etcdPeerPort: $(port_of "$2" 0)
-		  etcdPort: $(port_of "$2" 1)
-		  kubeApiserverPort: $(port_of "$2" 2)
-		  kubeControllerManagerPort: $(port_of "$2" 3)
-		  kubeSchedulerPort: $(port_of "$2" 4)
-		  kwokControllerPort: $(port_of "$2" 5)
-		  etcdBinary: "$BIN/etcd"
-		  kubeApiserverBinary: "$BIN/kube-apiserver"
-		  kubeControllerManagerBinary: "$BIN/kube-controller-manager"
-		  kubeSchedulerBinary: "$BIN/kube-scheduler"
-		  kwokControllerBinary: "$BIN/kwok"
-		  kubectlBinary: "$BIN/kubectl"
-		  kubeAuditPolicy: "${AUDIT_POLICY:-}"
-		  disable: [$(disabled "$1")]
-		componentsPatches:
-		- name: kube-apiserver
-		  extraArgs:
-		  - {key: advertise-address, value: 192.0.2.1}
-		  - {key: service-cluster-ip-range, value: 10.96.0.0/16}
-		# Alone in their clusters, they need no election, and losing one ends them while the API server is stopped.
-		- name: kube-scheduler
-		  extraArgs:
-		  - {key: leader-elect, value: "false"}
-		- name: kube-controller-manager
-		  extraArgs:
-		  - {key: leader-elect, value: "false"}
-		  - {key: enable-hostpath-provisioner, value: "true"}
-	EOF
+	kwokctl_config 127.0.0.1 "$(ports_of "$2")" "$(disabled "$1")" 192.0.2.1 10.96.0.0/16 \
+		"kubeAuditPolicy: \"${AUDIT_POLICY:-}\"" >"$FLEET_DIR/config/$1.yaml"
 }
 
 # processes lists "<pid> <component>" of a cluster's living processes and forgets pid files of dead ones, which would
@@ -145,11 +114,7 @@ up_one() { # <cluster> <number>
 		write_config "$1" "$2"
 		"$BIN/kwokctl" create cluster --name "$1" -c "$FLEET_DIR/config/$1.yaml" --kubeconfig "$FLEET_DIR/config/$1.kubeconfig" --wait 120s
 	fi
-	# One context, named after the cluster, with all the data inside.
-	"$BIN/kwokctl" get kubeconfig --name "$1" | sed "s/kwok-$1\$/$1/" >"$KUBECONFIGS/.$1"
-	"$BIN/kubectl" --kubeconfig "$KUBECONFIGS/.$1" config view --raw --flatten >"$FLEET_DIR/config/$1.kubeconfig"
-	rm -f "$KUBECONFIGS/.$1"
-	mv "$FLEET_DIR/config/$1.kubeconfig" "$KUBECONFIGS/$1"
+	kubeconfig_of_kwok "$1" "$KUBECONFIGS/$1"
 	for ((try = 0; try < 60; try++)); do
 		complete "$1" && return
 		# On a busy machine a component can give up before the API server answers it, and nobody else starts it again.
@@ -161,15 +126,7 @@ up_one() { # <cluster> <number>
 }
 
 dress_one() { # <member> <number>
-	kube "$1" apply --server-side -f - <<-EOF
-		apiVersion: storage.k8s.io/v1
-		kind: StorageClass
-		metadata:
-		  name: standard
-		  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
-		provisioner: kubernetes.io/host-path
-		allowVolumeExpansion: true
-	EOF
+	storage_class | kube "$1" apply --server-side -f -
 	nodes_of "$1" "$2"
 }
 

@@ -113,3 +113,70 @@ await_exit() {
 		sleep 0.1
 	done
 }
+
+# kwokctl_config prints what kwokctl needs to know of a cluster. The ports are those of etcd's peers, etcd, the API server,
+# the controller-manager, the scheduler and kwok, in this order.
+kwokctl_config() { # <address to listen on> <ports> <components to leave out> <address to advertise> <range of Services> <more options>
+	local ports
+	read -ra ports <<<"$2"
+	cat <<-EOF
+		apiVersion: config.kwok.x-k8s.io/v1alpha1
+		kind: KwokctlConfiguration
+		options:
+		  runtime: binary
+		  bindAddress: $1
+		  etcdPeerPort: ${ports[0]}
+		  etcdPort: ${ports[1]}
+		  kubeApiserverPort: ${ports[2]}
+		  kubeControllerManagerPort: ${ports[3]}
+		  kubeSchedulerPort: ${ports[4]}
+		  kwokControllerPort: ${ports[5]}
+		  etcdBinary: "$BIN/etcd"
+		  kubeApiserverBinary: "$BIN/kube-apiserver"
+		  kubeControllerManagerBinary: "$BIN/kube-controller-manager"
+		  kubeSchedulerBinary: "$BIN/kube-scheduler"
+		  kwokControllerBinary: "$BIN/kwok"
+		  kubectlBinary: "$BIN/kubectl"
+		  disable: [$3]
+		  $6
+		componentsPatches:
+		- name: kube-apiserver
+		  extraArgs:
+		  - {key: advertise-address, value: $4}
+		  - {key: service-cluster-ip-range, value: $5}
+		  - {key: kubelet-preferred-address-types, value: InternalIP}
+		# Alone in their clusters, they need no election, and losing one ends them while the API server is stopped.
+		- name: kube-scheduler
+		  extraArgs:
+		  - {key: leader-elect, value: "false"}
+		- name: kube-controller-manager
+		  extraArgs:
+		  - {key: leader-elect, value: "false"}
+		  - {key: enable-hostpath-provisioner, value: "true"}
+	EOF
+}
+
+# kubeconfig_of_kwok writes the kubeconfig of a cluster in place: one context, named after the cluster, with all the data
+# inside. The address is kwokctl's own unless one is given.
+kubeconfig_of_kwok() { # <cluster> <file> [address]
+	(
+		umask 077
+		"$BIN/kwokctl" get kubeconfig --name "$1" | sed -e "s/kwok-$1\$/$1/" ${3:+-e "s#https://127.0.0.1:#https://$3:#"} >"$2.kwok"
+		"$BIN/kubectl" --kubeconfig "$2.kwok" config view --raw --flatten >"$2.new"
+		rm "$2.kwok"
+		mv "$2.new" "$2"
+	)
+}
+
+# storage_class is that of volumes below /tmp/hostpath_pv, which the controller-manager makes.
+storage_class() {
+	cat <<-EOF
+		apiVersion: storage.k8s.io/v1
+		kind: StorageClass
+		metadata:
+		  name: standard
+		  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+		provisioner: kubernetes.io/host-path
+		allowVolumeExpansion: true
+	EOF
+}
