@@ -22,13 +22,16 @@ func newRedis(change func(*flotillav1.Redis)) *flotillav1.Redis {
 	return redis
 }
 
-func TestRedis_Validation(t *testing.T) {
+// schemaCase is a Redis, or a change of one, and what the API server says of it: nothing when it takes it.
+type schemaCase struct {
+	change func(*flotillav1.Redis)
+	want   string
+}
+
+func redisValidations() map[string]schemaCase {
 	percent := int32(50)
 	quantity := resource.MustParse("1Gi")
-	for name, tc := range map[string]struct {
-		change func(*flotillav1.Redis)
-		want   string
-	}{
+	return map[string]schemaCase{
 		"nothing but a name":         {func(*flotillav1.Redis) {}, ""},
 		"name starts with a digit":   {func(r *flotillav1.Redis) { r.Name = "1cache" }, "starts with a letter"},
 		"name of 41 characters":      {func(r *flotillav1.Redis) { r.Name = strings.Repeat("a", 41) }, "at most 40 characters"},
@@ -122,25 +125,28 @@ func TestRedis_Validation(t *testing.T) {
 		"all":                            {placement(flotillav1.Placement{All: true}), ""},
 		"all and names":                  {placement(flotillav1.Placement{All: true, Clusters: []string{"a"}}), "excludes"},
 		"cluster name that is no label":  {placement(flotillav1.Placement{Clusters: []string{"A_b"}}), "should match"},
+		"a type of storage of later":     {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "HostPath" }, `"PersistentVolumeClaim", "EmptyDir"`},
+		"a retention of no kind":         {func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = "Archive" }, `"Retain", "Delete"`},
+		"a persistence of no kind":       {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "Tape" }, `"AOF"`},
+		"an auth of no kind":             {func(r *flotillav1.Redis) { r.Spec.Auth.Mode = "Certificate" }, `"Password", "Disabled"`},
+		"a spread of no kind":            {func(r *flotillav1.Redis) { r.Spec.PodAntiAffinity = "Always" }, `"Preferred", "Required", "Disabled"`},
+		"fewer than no confirmations":    {func(r *flotillav1.Redis) { r.Spec.Replication.MinReplicasToWrite = -1 }, "greater than or equal to 0"},
+		"directive that is too long":     {config(strings.Repeat("a", 65), "1"), "lower-case"},
 		"override for nobody":            {override(flotillav1.Override{Patch: &apiextensionsv1.JSON{Raw: []byte(`{}`)}}), "either clusters or a clusterSelector"},
 		"override":                       {override(flotillav1.Override{Clusters: []string{"a"}, Patch: &apiextensionsv1.JSON{Raw: []byte(`{"replicas":2}`)}}), ""},
 		"override that is not an object": {override(flotillav1.Override{Clusters: []string{"a"}, Patch: &apiextensionsv1.JSON{Raw: []byte(`3`)}}), "must be of type object"},
-	} {
+	}
+}
+
+func TestRedis_Validation(t *testing.T) {
+	for name, tc := range redisValidations() {
 		t.Run(name, func(t *testing.T) { expectAnswer(t, newRedis(tc.change), tc.want) })
 	}
 }
 
-func TestRedis_Transitions(t *testing.T) {
-	namespace := server.Namespace(t)
-	redis := newRedis(func(r *flotillav1.Redis) { r.Namespace = namespace })
-	if err := server.Client.Create(t.Context(), redis); err != nil {
-		t.Fatal(err)
-	}
+func redisTransitions() map[string]schemaCase {
 	class := "fast"
-	for name, tc := range map[string]struct {
-		change func(*flotillav1.Redis)
-		want   string
-	}{
+	return map[string]schemaCase{
 		"storage grows":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("2Gi") }, ""},
 		"storage shrinks":    {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1000Mi") }, "can only grow"},
 		"storage type":       {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "create another Redis"},
@@ -151,7 +157,16 @@ func TestRedis_Transitions(t *testing.T) {
 		"AOF to both":        {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "AOFAndRDB" }, ""},
 		"port":               {func(r *flotillav1.Redis) { r.Spec.Port = 7000 }, ""},
 		"replicas to nought": {func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32) }, ""},
-	} {
+	}
+}
+
+func TestRedis_Transitions(t *testing.T) {
+	namespace := server.Namespace(t)
+	redis := newRedis(func(r *flotillav1.Redis) { r.Namespace = namespace })
+	if err := server.Client.Create(t.Context(), redis); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range redisTransitions() {
 		t.Run(name, func(t *testing.T) {
 			changed := redis.DeepCopy()
 			tc.change(changed)

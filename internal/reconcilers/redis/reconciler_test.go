@@ -237,6 +237,17 @@ func TestReconcile_a_pod_that_ends_slowly_is_no_rollout(t *testing.T) {
 	}
 }
 
+func TestReconcile_a_redis_that_is_gone_is_done_with(t *testing.T) {
+	e := newEnv(t)
+	result, err := e.try("web")
+	if err != nil || !result.IsZero() {
+		t.Errorf("a pass over a Redis that does not exist ends with %+v and error %v; want neither", result, err)
+	}
+	if found := e.dump(); len(found) > 0 {
+		t.Errorf("it left %d objects behind", len(found))
+	}
+}
+
 func TestReconcile_foreign_objects_are_never_touched(t *testing.T) {
 	e := newEnv(t)
 	e.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web-primary"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
