@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -113,53 +114,69 @@ func rollConfig(t *testing.T, s *story) {
 	}
 }
 
-// wrongImage asks for an image that does not exist: the first replica is all that it costs.
+// wrongImage asks for an image that does not exist: the first replica in the first member is all that it costs.
 func wrongImage(t *testing.T, s *story) {
 	w := s.mustKeepAll(t, func(*writer) {
 		here, there := s.identities(t, s.member), s.identities(t, s.other)
+		first := redisName + "-2"
+		primaryAndRest := maps.Clone(here)
+		delete(primaryAndRest, first)
+		before, err := s.copyOf(t.Context(), s.other)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var good string
 		s.ask(t, func(spec *flotillav1.RedisSpec) { good, spec.Image = spec.Image, s.missing })
 		s.whenBroken(t)
 		s.awaitCondition(t, flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue, "")
-		now := s.identities(t, s.member)
-		for _, name := range []string{redisName + "-0", redisName + "-1"} {
-			if now[name] != here[name] {
-				t.Errorf("%s was touched: it was %s and is %s", name, here[name], now[name])
-			}
+		s.awaitConditionIn(t, s.hub, flotillav1.ConditionProgressing, metav1.ConditionTrue, flotillav1.ReasonRollingOut)
+		if s.identities(t, s.member)[first] == here[first] {
+			t.Errorf("%s was not touched", first)
 		}
-		if now[redisName+"-2"] == here[redisName+"-2"] {
-			t.Errorf("%s-2 was not touched", redisName)
-		}
+		s.mustBeUntouched(t, s.member, primaryAndRest)
+
 		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Image = good })
 		s.awaitCondition(t, flotillav1.ConditionRolloutBlocked, metav1.ConditionFalse, "")
 		s.settle(t)
-		now = s.identities(t, s.member)
-		if now[redisName+"-0"] != here[redisName+"-0"] {
-			t.Errorf("the primary was touched: it was %s and is %s", here[redisName+"-0"], now[redisName+"-0"])
+		s.mustBeUntouched(t, s.member, primaryAndRest)
+		s.mustBeUntouched(t, s.other, there)
+		after, err := s.copyOf(t.Context(), s.other)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if other := s.identities(t, s.other)[redisName+"-0"]; other != there[redisName+"-0"] {
-			t.Errorf("the primary of the other member was touched: it was %s and is %s", there[redisName+"-0"], other)
+		if after.Generation != before.Generation {
+			t.Errorf("the copy in %s is at generation %d instead of %d: it was given the wrong image", s.other.name, after.Generation, before.Generation)
 		}
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although the primary was not touched", w.longest())
-	}
-	s.tell("stopped after %s-2, primary untouched", redisName)
+	w.mustFlow(t, "the primary was not touched")
+	s.tell("stopped after %s-2 of %s, primary and %s untouched", redisName, s.member.name, s.other.name)
 }
 
 func scale(t *testing.T, s *story) {
 	w := s.mustKeepAll(t, func(*writer) {
 		for i, replicas := range []int32{1, 3, 2, 3} {
-			s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Replicas = &replicas })
+			s.scaleTo(t, replicas)
 			if i == 0 {
 				s.whenBroken(t)
 			}
 			s.settle(t)
 		}
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although the primary was not touched", w.longest())
-	}
+	w.mustFlow(t, "the primary was not touched")
+}
+
+// scaleTo does what kubectl scale and autoscalers do.
+func (s *story) scaleTo(t *testing.T, replicas int32) {
+	t.Helper()
+	seen := s.bare()
+	eventually(t, time.Minute, "the hub takes a new scale", func(ctx context.Context) error {
+		scale := &autoscalingv1.Scale{}
+		if err := s.hub.SubResource("scale").Get(ctx, seen, scale); err != nil {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		return s.hub.SubResource("scale").Update(ctx, seen, client.WithSubResourceBody(scale))
+	})
 }
 
 // cutHub separates the hub from its members: they go on, it says that it does not know, and later what is right.
@@ -174,25 +191,17 @@ func cutHub(t *testing.T, s *story) {
 			}
 		}()
 		began := time.Now()
-		if s.calm {
+		if s.full {
 			s.awaitUnknown(t)
 			s.tell("Unknown after %.0fs", time.Since(began).Seconds())
 		}
 		s.whenBroken(t)
 		duration := s.cut
-		if !s.calm {
+		if !s.full {
 			duration = min(duration, 2*time.Minute)
 		}
-		eventually(t, duration+time.Minute, "the cut lasts", func(ctx context.Context) error {
-			for name, identity := range s.identities(t, s.member) {
-				if identity != before[name] {
-					t.Fatalf("%s was touched: it was %s and is %s", name, before[name], identity)
-				}
-			}
-			if left := duration - time.Since(began); left > 0 {
-				return fmt.Errorf("%s are left", left)
-			}
-			return nil
+		lasts(t, duration-time.Since(began), time.Second, "the hub is cut off", func(context.Context) error {
+			return s.untouched(t, s.member, before)
 		})
 		s.awaitUnknown(t)
 		s.machine(t, "join", "hub")
@@ -201,9 +210,7 @@ func cutHub(t *testing.T, s *story) {
 		s.settle(t)
 		s.tell("right %.0fs after %.0fs", time.Since(rejoined).Seconds(), rejoined.Sub(began).Seconds())
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although only the hub was cut off", w.longest())
-	}
+	w.mustFlow(t, "only the hub was cut off")
 }
 
 // awaitUnknown waits until the hub says that it does not know how its members are.

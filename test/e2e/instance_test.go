@@ -8,7 +8,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +46,7 @@ type instance struct {
 }
 
 // place asks the hub for a Redis in both members and waits until it is ready.
-func (w *world) place(t *testing.T, namespace string) *instance {
+func (w *world) place(t *testing.T, namespace, image string) *instance {
 	t.Helper()
 	r := &instance{world: w, member: w.members[0], other: w.members[1], namespace: namespace}
 	if err := w.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
@@ -54,7 +57,7 @@ func (w *world) place(t *testing.T, namespace string) *instance {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: redisName},
 		Spec: flotillav1.RedisSpec{
 			Placement: &flotillav1.Placement{Clusters: []string{r.member.name, r.other.name}},
-			Image:     w.image,
+			Image:     image,
 			Replicas:  new(int32(3)),
 			Resources: corev1.ResourceRequirements{Limits: limits},
 		},
@@ -166,6 +169,25 @@ func (r *instance) identities(t *testing.T, c cluster) map[string]string {
 	return identities
 }
 
+// untouched tells which of these Pods is another one now, or was started again.
+func (r *instance) untouched(t *testing.T, c cluster, before map[string]string) error {
+	t.Helper()
+	now := r.identities(t, c)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now[name] != before[name] {
+			return fmt.Errorf("%s in %s was touched: it was %s and is %s", name, c.name, before[name], now[name])
+		}
+	}
+	return nil
+}
+
+func (r *instance) mustBeUntouched(t *testing.T, c cluster, before map[string]string) {
+	t.Helper()
+	if err := r.untouched(t, c, before); err != nil {
+		t.Error(err)
+	}
+}
+
 func podReady(pod corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
@@ -240,8 +262,13 @@ func isTrue(seen *flotillav1.Redis, conditionType string) error {
 // awaitCondition waits for a condition of the Redis in the member.
 func (r *instance) awaitCondition(t *testing.T, conditionType string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
-	eventually(t, settleTime, fmt.Sprintf("%s becomes %s %s", conditionType, status, reason), func(ctx context.Context) error {
-		seen, err := r.copyOf(ctx, r.member)
+	r.awaitConditionIn(t, r.member, conditionType, status, reason)
+}
+
+func (r *instance) awaitConditionIn(t *testing.T, c cluster, conditionType string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	eventually(t, settleTime, fmt.Sprintf("%s in %s becomes %s %s", conditionType, c.name, status, reason), func(ctx context.Context) error {
+		seen, err := r.copyOf(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -312,6 +339,22 @@ func (r *instance) lost(t *testing.T, pod corev1.Pod, patience time.Duration) in
 			}
 			return lost
 		}
+	}
+}
+
+// mustBe fails the test unless every server says so of itself.
+func (r *instance) mustBe(t *testing.T, what string) {
+	t.Helper()
+	pods, err := r.pods(t.Context(), r.member)
+	if err != nil {
+		t.Fatalf("listing the Pods: %v", err)
+	}
+	for name, pod := range pods {
+		c := r.dialPod(pod)
+		if info, err := c.Info(t.Context(), "server").Result(); err != nil || !strings.Contains(info, what) {
+			t.Errorf("%s says of itself (%v):\n%s\nwhich lacks %s", name, err, info, what)
+		}
+		_ = c.Close()
 	}
 }
 

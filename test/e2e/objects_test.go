@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -72,15 +73,9 @@ func deleteChildren(t *testing.T, s *story) {
 				t.Errorf("key %s of the ConfigMap was\n%s\nand is\n%s", key, value, newConfig.Data[key])
 			}
 		}
-		for name, identity := range s.identities(t, s.member) {
-			if identity != pods[name] {
-				t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
-			}
-		}
+		s.mustBeUntouched(t, s.member, pods)
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
-	}
+	w.mustFlow(t, "no Pod was touched")
 }
 
 // deleteSecret takes the generated password away: it is not generated anew, and everything goes on until it is restored.
@@ -103,15 +98,9 @@ func deleteSecret(t *testing.T, s *story) {
 			t.Fatalf("restoring the Secret: %v", err)
 		}
 		s.settle(t)
-		for name, identity := range s.identities(t, s.member) {
-			if identity != pods[name] {
-				t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
-			}
-		}
+		s.mustBeUntouched(t, s.member, pods)
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
-	}
+	w.mustFlow(t, "no Pod was touched")
 	s.tell("AuthLost until restored")
 }
 
@@ -137,9 +126,7 @@ func (s *story) loseVolume(t *testing.T, ordinal int) corev1.PersistentVolumeCla
 
 func loseReplicaVolume(t *testing.T, s *story) {
 	w := s.mustKeepAll(t, func(*writer) { s.loseVolume(t, 2) })
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although the primary was not touched", w.longest())
-	}
+	w.mustFlow(t, "the primary was not touched")
 }
 
 // losePrimaryVolume loses the only copy that may serve: it must not start empty, or the replicas would follow it there.
@@ -209,14 +196,8 @@ func growStorage(t *testing.T, s *story) {
 		}
 		s.awaitCondition(t, flotillav1.ConditionStorageReady, metav1.ConditionTrue, "")
 	})
-	for name, identity := range s.identities(t, s.member) {
-		if identity != pods[name] {
-			t.Errorf("%s was touched: it was %s and is %s", name, pods[name], identity)
-		}
-	}
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although no Pod was touched", w.longest())
-	}
+	s.mustBeUntouched(t, s.member, pods)
+	w.mustFlow(t, "no Pod was touched")
 	s.tell("to %s", size.String())
 }
 
@@ -261,17 +242,19 @@ func (s *story) playDriver(ctx context.Context, c cluster, claim *corev1.Persist
 
 // noPasswordAnywhere searches what people and other programs can read.
 func (r *instance) noPasswordAnywhere(t *testing.T) {
-	search := func(where, text string) {
-		if strings.Contains(text, r.password) {
-			t.Errorf("%s has the password of the Redis", where)
-		}
-	}
-	places := 0
+	places, bytes := 0, 0
 	for _, c := range []cluster{r.hub, r.member, r.other} {
 		for where, text := range r.readable(t, c) {
 			places++
-			search(c.name+": "+where, text)
+			bytes += len(text)
+			for _, spelling := range []string{r.password, base64.StdEncoding.EncodeToString([]byte(r.password))} {
+				if strings.Contains(text, spelling) {
+					t.Errorf("%s: %s has the password of the Redis", c.name, where)
+				}
+			}
 		}
 	}
-	say("ok   %-52s searched %d logs, objects and command lines", "no password anywhere", places)
+	if !t.Failed() {
+		say("ok   %-52s searched %d logs, objects, metrics and command lines, %d kB", "no password anywhere, "+r.namespace, places, bytes/1000)
+	}
 }

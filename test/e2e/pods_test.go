@@ -9,16 +9,12 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// unnoticed is how long writes may pause when nothing that they need was touched: a busy machine, no more.
-const unnoticed = 3 * time.Second
 
 // awaitReplaced waits until a Pod is another one than before, and Ready.
 func (r *instance) awaitReplaced(t *testing.T, name string, before types.UID) {
@@ -54,7 +50,7 @@ func (r *instance) awaitEvent(t *testing.T, reason string) {
 
 func deletePrimary(t *testing.T, s *story) {
 	times := 20
-	if !s.calm {
+	if !s.full {
 		times = 3
 	}
 	s.tell("%d times", times)
@@ -82,9 +78,7 @@ func deleteReplicas(t *testing.T, s *story) {
 			s.awaitReplaced(t, name, pod.UID)
 		}
 	})
-	if w.longest() > unnoticed {
-		t.Errorf("writes paused for %s although the primary was not touched", w.longest())
-	}
+	w.mustFlow(t, "the primary was not touched")
 }
 
 func deleteAllPods(t *testing.T, s *story) {

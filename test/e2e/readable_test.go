@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -36,7 +37,8 @@ func (r *instance) readable(t *testing.T, c cluster) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, list := range []client.ObjectList{
-		&corev1.ConfigMapList{}, &eventsv1.EventList{}, &corev1.PodList{}, &corev1.ServiceList{}, &flotillav1.RedisList{}, &flotillav1.MemberClusterList{},
+		&corev1.ConfigMapList{}, &eventsv1.EventList{}, &corev1.PodList{}, &corev1.ServiceList{}, &appsv1.StatefulSetList{}, &appsv1.ControllerRevisionList{},
+		&corev1.PersistentVolumeClaimList{}, &flotillav1.RedisList{}, &flotillav1.MemberClusterList{},
 	} {
 		if _, members := list.(*flotillav1.MemberClusterList); members && c.name != r.hub.name {
 			continue
@@ -56,6 +58,9 @@ func (r *instance) readable(t *testing.T, c cluster) map[string]string {
 		if r.ours() {
 			readCommandLines(t, found)
 		}
+	}
+	if r.ours() {
+		r.readMachine(t, c, found)
 	}
 	return found
 }
@@ -136,6 +141,28 @@ func (r *instance) readLogs(t *testing.T, c cluster, found map[string]string) {
 				t.Fatalf("reading the log of %q: %v", pod.Name, err)
 			}
 			found["log of "+pod.Name] = string(log)
+			// The one before is gone when its container was removed meanwhile.
+			if log, err := clientset.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Previous: true}).DoRaw(t.Context()); err == nil {
+				found["log of "+pod.Name+" before it was started again"] = string(log)
+			}
+		}
+	}
+}
+
+// readMachine reads what etcd, the API server, its controllers, the kubelet and containerd of a cluster have logged.
+func (r *instance) readMachine(t *testing.T, c cluster, found map[string]string) {
+	t.Helper()
+	for _, folder := range []string{"logs", filepath.Join("kwok", "clusters", c.name, "logs")} {
+		files, err := filepath.Glob(filepath.Join(r.dir, "clusters", c.name, folder, "*.log"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("finding the logs in %s of %q: %v", folder, c.name, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[file] = string(text)
 		}
 	}
 }

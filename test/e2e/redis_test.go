@@ -8,6 +8,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,8 +22,8 @@ type story struct {
 	whenBroken func(t *testing.T)
 	// told are the figures of the scenario.
 	told []string
-	// calm says that nothing else is broken.
-	calm bool
+	// full says that a scenario takes the time it needs to show everything; what only repeats it is cut short.
+	full bool
 }
 
 // tell adds to the line that the scenario ends with.
@@ -36,16 +37,18 @@ type scenario struct {
 	run  func(t *testing.T, s *story)
 	// machines says that the machines below the clusters must be ours to break.
 	machines bool
+	// engine says that it is about what differs between servers.
+	engine bool
 }
 
 var scenarios = []scenario{
-	{name: "primary Pod deleted under load", run: deletePrimary},
+	{name: "primary Pod deleted under load", run: deletePrimary, engine: true},
 	{name: "replica Pods deleted under load", run: deleteReplicas},
 	{name: "all Pods deleted at once", run: deleteAllPods},
 	{name: "primary process killed", run: killProcess, machines: true},
 	{name: "node rebooted", run: rebootNode, machines: true},
 	{name: "image rolled out under load", run: rollImage},
-	{name: "configuration rolled out under load", run: rollConfig},
+	{name: "configuration rolled out under load", run: rollConfig, engine: true},
 	{name: "wrong image", run: wrongImage},
 	{name: "scaled to 1, 3, 2 and 3", run: scale},
 	{name: "volume of a replica lost", run: loseReplicaVolume},
@@ -61,8 +64,9 @@ var scenarios = []scenario{
 // that was ever acknowledged.
 func TestRedis(t *testing.T) {
 	w := connect(t)
-	r := w.place(t, "e2e-calm")
-	runAll(t, r, "", func(*testing.T) {})
+	r := w.place(t, "e2e-calm", w.image)
+	runAll(t, scenarios, story{instance: r, whenBroken: func(*testing.T) {}, full: true}, "")
+	t.Run("settled", r.costNothing)
 	t.Run("no password anywhere", r.noPasswordAnywhere)
 	r.remove(t)
 }
@@ -70,30 +74,52 @@ func TestRedis(t *testing.T) {
 // TestRedisWithoutManager is the same, but the manager is killed in the middle of every scenario: the result is the same.
 func TestRedisWithoutManager(t *testing.T) {
 	w := connect(t)
-	r := w.place(t, "e2e-killed")
-	runAll(t, r, ", manager killed", w.killManager)
+	r := w.place(t, "e2e-killed", w.image)
+	runAll(t, scenarios, story{instance: r, whenBroken: w.killManager}, ", manager killed")
+	t.Run("no password anywhere", r.noPasswordAnywhere)
 	r.remove(t)
 }
 
-func runAll(t *testing.T, r *instance, suffix string, whenBroken func(t *testing.T)) {
+// TestValkey shows that Valkey takes the place of Redis with nothing but another image.
+func TestValkey(t *testing.T) {
+	w := connect(t)
+	if w.valkey == "" {
+		notRun(t, "Valkey", "there is no image of it: Debian's packages here have no valkey-server, and E2E_IMAGE_VALKEY is not set")
+	}
+	r := w.place(t, "e2e-valkey", w.valkey)
+	r.mustBe(t, "valkey_version:")
+	some := slices.DeleteFunc(slices.Clone(scenarios), func(sc scenario) bool { return !sc.engine })
+	runAll(t, some, story{instance: r, whenBroken: func(*testing.T) {}}, ", Valkey")
+	t.Run("no password anywhere", r.noPasswordAnywhere)
+	r.remove(t)
+}
+
+// runAll runs each scenario as a story like the given one, and says in a line how it went.
+func runAll(t *testing.T, scenarios []scenario, like story, suffix string) {
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
-			if sc.machines && !r.ours() {
-				say("  %-52s not run: the machines below the given clusters are not ours to break", sc.name+suffix)
-				t.Skip("the machines below the given clusters are not ours to break")
+			if sc.machines && !like.ours() {
+				notRun(t, sc.name+suffix, "the machines below the given clusters are not ours to break")
 			}
-			s := &story{instance: r, whenBroken: whenBroken, calm: suffix == ""}
+			s := like
 			defer func() {
 				verdict := "ok  "
 				if t.Failed() {
 					verdict = "FAIL"
-					r.describe(t)
+					s.describe(t)
 				}
 				say("%s %-52s %s", verdict, sc.name+suffix, strings.Join(s.told, ", "))
 			}()
-			sc.run(t, s)
+			sc.run(t, &s)
 		})
 	}
+}
+
+// notRun says why something is not tried, where everybody sees it.
+func notRun(t *testing.T, what, why string) {
+	t.Helper()
+	say("     %-52s not run: %s", what, why)
+	t.Skip(why)
 }
 
 // say shows a line at once, whatever the test's output is kept for.

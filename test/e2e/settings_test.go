@@ -23,8 +23,10 @@ type settings struct {
 	members []string
 	// image is what every Redis starts with, next what it is updated to, missing one that no node can have.
 	image, next, missing string
-	// cut is how long the hub is cut off.
-	cut time.Duration
+	// valkey is an image of Valkey; empty when there is none.
+	valkey string
+	// cut is how long the hub is cut off, idle how long nothing may be written when nothing happens.
+	cut, idle time.Duration
 }
 
 func load(t *testing.T) settings {
@@ -34,21 +36,31 @@ func load(t *testing.T) settings {
 		next:    cmp.Or(os.Getenv("E2E_IMAGE_NEXT"), "localhost/redis:next"),
 		missing: cmp.Or(os.Getenv("E2E_IMAGE_MISSING"), "localhost/redis:missing"),
 	}
-	var err error
-	if s.cut, err = time.ParseDuration(cmp.Or(os.Getenv("E2E_CUT"), "5m")); err != nil {
-		t.Fatalf("reading E2E_CUT: %v", err)
-	}
+	s.cut, s.idle = duration(t, "E2E_CUT", "5m"), duration(t, "E2E_IDLE", "10m")
 	if s.hub = os.Getenv("E2E_HUB"); s.hub != "" {
 		s.members = strings.Split(os.Getenv("E2E_MEMBERS"), ",")
 	} else {
 		s.dir = cmp.Or(os.Getenv("E2E_DIR"), filepath.Join("..", "..", ".e2e"))
 		s.hub = filepath.Join(s.dir, "kubeconfigs", "hub")
 		s.members = []string{filepath.Join(s.dir, "kubeconfigs", "member-1"), filepath.Join(s.dir, "kubeconfigs", "member-2")}
+		if _, err := os.Stat(filepath.Join(s.dir, "images", "valkey.tar")); err == nil {
+			s.valkey = "localhost/valkey:e2e"
+		}
 	}
+	s.valkey = cmp.Or(os.Getenv("E2E_IMAGE_VALKEY"), s.valkey)
 	if len(s.members) != 2 {
 		t.Fatalf("the suite needs a hub and two members: E2E_HUB=<kubeconfig> E2E_MEMBERS=<kubeconfig>,<kubeconfig>")
 	}
 	return s
+}
+
+func duration(t *testing.T, variable, otherwise string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(cmp.Or(os.Getenv(variable), otherwise))
+	if err != nil {
+		t.Fatalf("reading %s: %v", variable, err)
+	}
+	return d
 }
 
 // ours tells whether the machines below the clusters are ours to break.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,8 @@ func connect(t *testing.T) *world {
 	for _, path := range w.settings.members {
 		w.members = append(w.members, open(path))
 	}
+	// A change goes to the first of those that are well before it goes to the next.
+	slices.SortFunc(w.members, func(a, b cluster) int { return strings.Compare(a.name, b.name) })
 	return w
 }
 
@@ -114,12 +117,30 @@ func (w *world) killManager(t *testing.T) {
 // eventually tries until there is no error any more, and fails the test with the last one.
 func eventually(t *testing.T, timeout time.Duration, what string, try func(ctx context.Context) error) {
 	t.Helper()
+	within(t, timeout, 200*time.Millisecond, what, try)
+}
+
+// within is eventually for what costs too much to be tried all the time.
+func within(t *testing.T, timeout, interval time.Duration, what string, try func(ctx context.Context) error) {
+	t.Helper()
 	last := fmt.Errorf("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, timeout, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("%s: not within %s: %v", what, timeout, last)
+	}
+}
+
+// lasts fails the test when there is an error at any time within the duration.
+func lasts(t *testing.T, duration, interval time.Duration, what string, holds func(ctx context.Context) error) {
+	t.Helper()
+	began := time.Now()
+	err := wait.PollUntilContextCancel(t.Context(), interval, true, func(ctx context.Context) (bool, error) {
+		return time.Since(began) > duration, holds(ctx)
+	})
+	if err != nil {
+		t.Fatalf("%s, for %s: %v", what, time.Since(began).Round(time.Second), err)
 	}
 }
