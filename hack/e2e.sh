@@ -4,6 +4,7 @@
 # cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program>
 # Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
 # Environment: E2E_DIR (.e2e). `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
+# Exit code 75 says that this machine cannot have such clusters, 1 that Flotilla does not run on them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -19,6 +20,8 @@ BRIDGE=flotilla-e2e
 NET=198.19.77
 BINARIES=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
 	kubelet kube-proxy containerd containerd-shim-runc-v2 ctr bridge loopback host-local portmap dns image pause)
+
+cannot() { (die "$@") || exit 75; }
 
 # cluster_of sets the addresses of a cluster.
 cluster_of() {
@@ -54,7 +57,7 @@ node() { enter "$1" "$ROOT/hack/e2e-node.sh" "$1" "$2"; }
 
 # missing names what this machine lacks, one per line.
 missing() {
-	local program
+	local program cgroups=/sys/fs/cgroup
 	[[ $(uname -s) == Linux ]] || say "Linux (this is $(uname -s))"
 	[[ $(id -u) == 0 ]] || say 'root (nodes make namespaces, mounts and cgroups)'
 	[[ -e /sys/fs/cgroup ]] || say 'cgroups at /sys/fs/cgroup'
@@ -63,7 +66,14 @@ missing() {
 	for program in runc:runc iptables:iptables nft:nftables conntrack:conntrack ip:iproute2 nsenter:util-linux pgrep:procps apt-get:apt dpkg-deb:dpkg; do
 		type -P "${program%:*}" >/dev/null || say "${program%:*} (apt-get install ${program#*:})"
 	done
-	[[ $(id -u) != 0 ]] || unshare --net --mount --pid --fork true 2>/dev/null || say 'the right to make namespaces (unshare fails)'
+	[[ $(id -u) == 0 && $(uname -s) == Linux ]] || return 0
+	if ! unshare --net --mount --pid --fork true 2>/dev/null; then
+		say 'the right to make namespaces (unshare fails)'
+	elif type -P ip nft >/dev/null && ! unshare --net bash -c 'ip link add name a0 type bridge && ip link add name b0 type veth peer name c0 && nft add table ip d' 2>/dev/null; then
+		say 'bridges, veth pairs or nftables in network namespaces (the kernel refuses them)'
+	fi
+	[[ -e $cgroups/cgroup.controllers ]] || cgroups+=/memory
+	{ mkdir "$cgroups/$BRIDGE-$$" && rmdir "$cgroups/$BRIDGE-$$"; } 2>/dev/null || say 'the right to make cgroups'
 }
 
 # check installs the few packages that a node needs, where it can, and says precisely what this machine does not allow.
@@ -77,7 +87,7 @@ check() {
 			say "  apt-get install failed: the log is $E2E_DIR/apt.log"
 		lacks=$(missing)
 	fi
-	[[ ! $lacks ]] || die "this machine cannot run real nodes; it lacks:"$'\n'"$(sed 's/^/  /' <<<"$lacks")"
+	[[ ! $lacks ]] || cannot "this machine cannot run real nodes; it lacks:"$'\n'"$(sed 's/^/  /' <<<"$lacks")"
 }
 
 # network lays one bridge, and routes from this machine to the Services and Pods of each cluster.
@@ -85,7 +95,7 @@ network() {
 	local owner
 	if ip link show "$BRIDGE" >/dev/null 2>&1; then
 		owner=$(owner_of_network)
-		[[ $owner == "$E2E_DIR" ]] || die "clusters of ${owner:-someone else} run on this machine: E2E_DIR=$owner hack/e2e.sh down"
+		[[ $owner == "$E2E_DIR" ]] || cannot "clusters of ${owner:-someone else} run on this machine: E2E_DIR=$owner hack/e2e.sh down"
 		return
 	fi
 	ip link add "$BRIDGE" type bridge
@@ -165,11 +175,11 @@ up() {
 	local i name pids=() failed='' BEGAN=$SECONDS
 	check
 	mkdir -p "$E2E_DIR/logs"
-	"$ROOT/hack/build.sh" "${BINARIES[@]}"
+	"$ROOT/hack/build.sh" "${BINARIES[@]}" || cannot 'building what nodes consist of, as told above'
 	[[ -x $BIN/manager ]] || die 'there is no bin/manager: make build'
 	title "Starting a hub and $((${#CLUSTERS[@]} - 1)) members with real nodes in ${E2E_DIR/#"$ROOT/"/}"
 	"$ROOT/hack/e2e-images.sh" >"$E2E_DIR/logs/images.log" 2>&1 &
-	watch_job 'images' $! || { tail -n 15 "$E2E_DIR/logs/images.log" >&2 && die "packing the images: the log is $E2E_DIR/logs/images.log"; }
+	watch_job 'images' $! || { tail -n 15 "$E2E_DIR/logs/images.log" >&2 && cannot "packing the images: the log is $E2E_DIR/logs/images.log"; }
 	network
 	for name in "${CLUSTERS[@]}"; do
 		bring_up "$name" >"$E2E_DIR/logs/$name.log" 2>&1 &
@@ -181,7 +191,7 @@ up() {
 		failed+=" $name"
 		tail -n 15 "$E2E_DIR/logs/$name.log" | sed 's/^/      /' >&2
 	done
-	[[ ! $failed ]] || die "did not start:$failed; logs are in $E2E_DIR/logs and $E2E_DIR/clusters/<name>/logs. 'make e2e-down' clears up"
+	[[ ! $failed ]] || cannot "did not start:$failed; logs are in $E2E_DIR/logs and $E2E_DIR/clusters/<name>/logs. 'make e2e-down' clears up"
 	install >"$E2E_DIR/logs/install.log" 2>&1 &
 	watch_job 'the manager as a Pod, and the registrations' $! tail -n 1 "$E2E_DIR/logs/install.log" ||
 		{ tail -n 15 "$E2E_DIR/logs/install.log" >&2 && die "installing: the log is $E2E_DIR/logs/install.log"; }
