@@ -18,10 +18,14 @@ const (
 	exitWaiting = 75
 	// emptyPrefix begins the termination message of a primary that refuses to start.
 	emptyPrefix = "EmptyPrimaryBlocked: "
+	// waitPrefix begins the termination message of a start script that wants to be tried again.
+	waitPrefix = "Waiting: "
 	// diskPrefix begins the termination message of a server that cannot write to its volume.
 	diskPrefix = "DiskFull: "
 	// oomReason is how a kubelet calls the end of a container that needed more memory than its limit.
 	oomReason = "OOMKilled"
+	// notReadyYet is said of a server that runs and does not serve.
+	notReadyYet = "its server runs, and its readiness probe, which kubectl describe pod shows, does not succeed yet"
 	// loopReason is how a kubelet calls the wait before it starts a container once more.
 	loopReason = "CrashLoopBackOff"
 )
@@ -61,7 +65,7 @@ func diagnose(seen *corev1.Pod) diagnosis {
 	waiting := status.State.Waiting
 	switch {
 	case waiting == nil && status.State.Running != nil:
-		return diagnosis{why: "its server runs, and its readiness probe, which kubectl describe pod shows, does not succeed yet"}
+		return diagnosis{why: notReadyYet}
 	case waiting == nil:
 		return diagnosis{}
 	case slices.Contains(imageReasons, waiting.Reason):
@@ -99,8 +103,13 @@ func diagnoseEnd(status *corev1.ContainerStatus, ended *corev1.ContainerStateTer
 		return diagnosis{reason: flotillav1.ReasonDiskFull, broken: broken, why: "its volume cannot be written; raise spec.storage.size"}
 	case ended.Reason == oomReason:
 		return diagnosis{reason: flotillav1.ReasonOOMKilled, broken: broken, why: "its server needed more memory than its limit and was killed; raise resources.limits.memory or lower memory.maxMemory"}
+	case ended.ExitCode == exitWaiting && broken:
+		if message, found := strings.CutPrefix(ended.Message, waitPrefix); found {
+			return diagnosis{why: "its start waits: " + clause(message)}
+		}
+		return diagnosis{why: "its start waits; see its log"}
 	case ended.ExitCode == exitWaiting:
-		return diagnosis{why: "its start waits for a peer to say whether it holds data"}
+		return diagnosis{why: notReadyYet}
 	case ended.ExitCode == 0 && !broken:
 		return diagnosis{}
 	case broken:

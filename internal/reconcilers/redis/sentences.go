@@ -80,6 +80,16 @@ func list(names []string) string {
 
 // sentence makes a message of ours from a text that a member wrote: one line, bounded, a capital and no period.
 func sentence(text string) string {
+	text = clause(text)
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return "No message"
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// clause makes somebody else's words fit to stand inside a sentence of ours.
+func clause(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -90,12 +100,7 @@ func sentence(text string) string {
 		_, size := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-size]
 	}
-	text = strings.TrimRight(strings.TrimSpace(text), ".")
-	first, size := utf8.DecodeRuneInString(text)
-	if size == 0 {
-		return "No message"
-	}
-	return string(unicode.ToUpper(first)) + text[size:]
+	return strings.TrimRight(strings.TrimSpace(text), ".")
 }
 
 // asStatus finds the API server's answer in an error, the first of joined ones.
