@@ -55,9 +55,19 @@ enter() { # <cluster> <command...>
 
 node() { enter "$1" "$ROOT/hack/e2e-node.sh" "$1" "$2"; }
 
+# owner_of_network prints whose clusters run on this machine: links and cgroups have the same names for everybody.
+owner_of_network() { ip -d link show "$BRIDGE" 2>/dev/null | sed -n 's/^ *alias //p'; }
+
+# others_clusters prints whose they are when they are not ours.
+others_clusters() {
+	local owner
+	! ip link show "$BRIDGE" >/dev/null 2>&1 || owner=$(owner_of_network)
+	[[ ! ${owner+set} || $owner == "$E2E_DIR" ]] || say "${owner:-someone else}"
+}
+
 # missing names what this machine lacks, one per line.
 missing() {
-	local program cgroups=/sys/fs/cgroup
+	local program owner cgroups=/sys/fs/cgroup
 	[[ $(uname -s) == Linux ]] || say "Linux (this is $(uname -s))"
 	[[ $(id -u) == 0 ]] || say 'root (nodes make namespaces, mounts and cgroups)'
 	[[ -e /sys/fs/cgroup ]] || say 'cgroups at /sys/fs/cgroup'
@@ -66,6 +76,8 @@ missing() {
 	for program in runc:runc iptables:iptables nft:nftables conntrack:conntrack ip:iproute2 nsenter:util-linux pgrep:procps apt-get:apt dpkg-deb:dpkg; do
 		type -P "${program%:*}" >/dev/null || say "${program%:*} (apt-get install ${program#*:})"
 	done
+	owner=$(others_clusters)
+	[[ ! $owner ]] || say "room beside the clusters of $owner (E2E_DIR=$owner hack/e2e.sh down)"
 	[[ $(id -u) == 0 && $(uname -s) == Linux ]] || return 0
 	if ! unshare --net --mount --pid --fork true 2>/dev/null; then
 		say 'the right to make namespaces (unshare fails)'
@@ -92,12 +104,7 @@ check() {
 
 # network lays one bridge, and routes from this machine to the Services and Pods of each cluster.
 network() {
-	local owner
-	if ip link show "$BRIDGE" >/dev/null 2>&1; then
-		owner=$(owner_of_network)
-		[[ $owner == "$E2E_DIR" ]] || cannot "clusters of ${owner:-someone else} run on this machine: E2E_DIR=$owner hack/e2e.sh down"
-		return
-	fi
+	! ip link show "$BRIDGE" >/dev/null 2>&1 || return 0
 	ip link add "$BRIDGE" type bridge
 	ip link set "$BRIDGE" alias "$E2E_DIR"
 	ip address add "$NET.1/24" dev "$BRIDGE"
@@ -197,9 +204,6 @@ up() {
 		{ tail -n 15 "$E2E_DIR/logs/install.log" >&2 && die "installing: the log is $E2E_DIR/logs/install.log"; }
 	say "  everything is up after $((SECONDS - BEGAN)) s; kubeconfigs are in ${E2E_DIR/#"$ROOT/"/}/kubeconfigs"
 }
-
-# owner_of_network prints whose clusters run on this machine: links and cgroups have the same names for everybody.
-owner_of_network() { ip -d link show "$BRIDGE" 2>/dev/null | sed -n 's/^ *alias //p'; }
 
 # down ends each cluster with its first process, which takes all others, mounts and links with it.
 down() {
