@@ -172,10 +172,10 @@ install() {
 		kube hub rollout restart deployment -n flotilla-system flotilla-manager
 	fi
 	cksum <"$BIN/manager" >"$E2E_DIR/manager.sum"
-	kube hub rollout status deployment -n flotilla-system flotilla-manager --timeout 180s
+	kube hub rollout status deployment -n flotilla-system flotilla-manager --timeout 300s
 	FLEET_DIR=$E2E_DIR "$ROOT/hack/register.sh" members
-	kube hub wait memberclusters.flotilla.dev "${CLUSTERS[@]:1}" --for=create --timeout=180s
-	kube hub wait memberclusters.flotilla.dev --all --for=condition=Ready --timeout=180s
+	kube hub wait memberclusters.flotilla.dev "${CLUSTERS[@]:1}" --for=create --timeout=300s
+	kube hub wait memberclusters.flotilla.dev --all --for=condition=Ready --timeout=300s
 }
 
 up() {
