@@ -39,24 +39,27 @@ type scenario struct {
 	machines bool
 	// engine says that it is about what differs between servers.
 	engine bool
+	// short says that it belongs to the short selection: it asks for nothing but that no write is lost and that all is well
+	// again. How long a write may pause depends on what else the machine does.
+	short bool
 }
 
 var scenarios = []scenario{
 	{name: "primary Pod deleted under load", run: deletePrimary, engine: true},
 	{name: "replica Pods deleted under load", run: deleteReplicas},
 	{name: "all Pods deleted at once", run: deleteAllPods},
-	{name: "primary process killed", run: killProcess, machines: true},
-	{name: "node rebooted", run: rebootNode, machines: true},
+	{name: "primary process killed", run: killProcess, machines: true, short: true},
+	{name: "node rebooted", run: rebootNode, machines: true, short: true},
 	{name: "image rolled out under load", run: rollImage},
-	{name: "configuration rolled out under load", run: rollConfig, engine: true},
+	{name: "configuration rolled out under load", run: rollConfig, engine: true, short: true},
 	{name: "wrong image", run: wrongImage},
 	{name: "scaled to 1, 3, 2 and 3", run: scale},
 	{name: "volume of a replica lost", run: loseReplicaVolume},
-	{name: "Services deleted", run: deleteServices},
+	{name: "Services deleted", run: deleteServices, short: true},
 	{name: "ConfigMap and PodDisruptionBudget deleted", run: deleteChildren},
 	{name: "password Secret deleted", run: deleteSecret},
 	{name: "storage grown", run: growStorage},
-	{name: "volume of the primary lost", run: losePrimaryVolume},
+	{name: "volume of the primary lost", run: losePrimaryVolume, short: true},
 	{name: "hub cut off", run: cutHub, machines: true},
 }
 
@@ -65,14 +68,21 @@ var scenarios = []scenario{
 func TestRedis(t *testing.T) {
 	w := connect(t)
 	r := w.place(t, "e2e-calm", w.image)
-	runAll(t, scenarios, story{instance: r, whenBroken: func(*testing.T) {}, full: true}, "")
-	t.Run("settled", r.costNothing)
+	if testing.Short() {
+		runAll(t, only(func(sc scenario) bool { return sc.short }), story{instance: r, whenBroken: func(*testing.T) {}}, "")
+	} else {
+		runAll(t, scenarios, story{instance: r, whenBroken: func(*testing.T) {}, full: true}, "")
+		t.Run("settled", r.costNothing)
+	}
 	t.Run("no password anywhere", r.noPasswordAnywhere)
 	r.remove(t)
 }
 
 // TestRedisWithoutManager is the same, but the manager is killed in the middle of every scenario: the result is the same.
 func TestRedisWithoutManager(t *testing.T) {
+	if testing.Short() {
+		notRun(t, "everything again, manager killed", "only the short selection was asked for")
+	}
 	w := connect(t)
 	r := w.place(t, "e2e-killed", w.image)
 	runAll(t, scenarios, story{instance: r, whenBroken: w.killManager}, ", manager killed")
@@ -82,16 +92,23 @@ func TestRedisWithoutManager(t *testing.T) {
 
 // TestValkey shows that Valkey takes the place of Redis with nothing but another image.
 func TestValkey(t *testing.T) {
+	if testing.Short() {
+		notRun(t, "Valkey", "only the short selection was asked for")
+	}
 	w := connect(t)
 	if w.valkey == "" {
 		notRun(t, "Valkey", "there is no image of it: Debian's packages here have no valkey-server, and E2E_IMAGE_VALKEY is not set")
 	}
 	r := w.place(t, "e2e-valkey", w.valkey)
 	r.mustBe(t, "valkey_version:")
-	some := slices.DeleteFunc(slices.Clone(scenarios), func(sc scenario) bool { return !sc.engine })
-	runAll(t, some, story{instance: r, whenBroken: func(*testing.T) {}}, ", Valkey")
+	runAll(t, only(func(sc scenario) bool { return sc.engine }), story{instance: r, whenBroken: func(*testing.T) {}}, ", Valkey")
 	t.Run("no password anywhere", r.noPasswordAnywhere)
 	r.remove(t)
+}
+
+// only returns the scenarios that are chosen.
+func only(chosen func(scenario) bool) []scenario {
+	return slices.DeleteFunc(slices.Clone(scenarios), func(sc scenario) bool { return !chosen(sc) })
 }
 
 // runAll runs each scenario as a story like the given one, and says in a line how it went.
