@@ -268,7 +268,7 @@ func (t *transport) goodProbe() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.away {
-		t.suspicion.suspected = false
+		t.suspicion.decide(false)
 		t.wakeLocked()
 	}
 }
@@ -287,7 +287,8 @@ func (t *transport) openBreaker() {
 func (t *transport) closeBreaker() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.away, t.suspicion.suspected = false, false
+	t.away = false
+	t.suspicion.decide(false)
 	t.streams.resume()
 	t.wakeLocked()
 }
