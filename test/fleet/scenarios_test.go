@@ -35,7 +35,7 @@ type scenario struct {
 //	good Secret that turns bad                    BadContentKeepsTheCredentialInUse
 //	token rotated under load, the old one revoked TokenRotatesUnderLoad
 //	hub away for 40 seconds                       HubGoesAwayAndReturns; drill: HubGoesAwayInEveryWay
-//	hub away for longer than the Lease            drill: HubIsAwayForLong
+//	hub away for ten minutes                      drill: HubIsAwayForLong
 //	hub rebuilt empty with the same id            drill: HubIsRebuiltEmpty
 //	our kinds deleted on the hub                  drill: KindsRemovedFromTheHub
 //	our kinds deleted in a member                 drill: KindsRemovedFromAMember, KindsInstalledInAMember
