@@ -46,6 +46,7 @@ type scenario struct {
 //	Pod, Service deleted in a member              DeletedPodAndServiceComeBack
 //	RuntimeClass, label, taint deleted there      DeletedInTheMemberComesBack
 //	label dropped from a registration             LabelDroppedFromARegistration
+//	a bad spec for all                            BadSpecHaltsAtOneMember
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
 //	nothing changes                               NothingIsWrittenWhileNothingChanges; drill: for five minutes
@@ -67,6 +68,7 @@ func TestFleet(t *testing.T) {
 		{"FreezeStopsAllWrites", frozen},
 		{"LabelDroppedFromARegistration", labelDropped},
 		{"DrainRemovesTheCopies", drained},
+		{"BadSpecHaltsAtOneMember", badSpecHalts},
 		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 1) }},
 		{"AnotherHubIsRefused", anotherHub},
 		{"RegistrationsAreRefusedForWhatTheyLeadTo", refusedByEnvironment},
