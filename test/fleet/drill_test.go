@@ -25,6 +25,7 @@ func TestDrill(t *testing.T) {
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"EveryMemberGoesAwayInEveryWay", everyOutage},
 		{"HubGoesAwayInEveryWay", everyHubOutage},
+		{"HostileMembersBesideTheOthers", hostileMembers},
 		{"HubIsAwayForLong", hubAwayForLong},
 		{"ManagerIsKilledOften", func(t *testing.T, f *fleet) { managerKilled(t, f, 20) }},
 		{"MemberIsRestored", memberRestored},

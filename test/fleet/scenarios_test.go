@@ -29,7 +29,8 @@ type scenario struct {
 //
 //	member black-holed at start                   MemberIsDeadAtStart
 //	member black-holed, stopped, killed later     MemberGoesAwayAndReturns; drill: EveryMemberGoesAwayInEveryWay
-//	a member of three dead, the others well       both of these; what lies and floods: the tests of internal/clusters
+//	a member of three dead, the others well       both of these
+//	members that are slow, lie, flood, redirect   drill: HostileMembersBesideTheOthers; one by one: the tests of internal/clusters
 //	Secret that executes, reads files, is garbage BadRegistrationsAreRefused
 //	Secret that leads where it may not            RegistrationsAreRefusedForWhatTheyLeadTo
 //	good Secret that turns bad                    BadContentKeepsTheCredentialInUse
