@@ -43,6 +43,7 @@ func TestLargePoolDrill(t *testing.T) {
 		{"NodePoolsAndTheirNodes", nodePools},
 		{"AThousandNodesJoin", thousandNodesJoin},
 		{"AChangedLabelIsOnePatchForEachNode", oneLabelChanges},
+		{"TokenRotatesInTheMiddleOfAChange", tokenRotatesInTheMiddle},
 		{"ARestartWritesNothing", restartWritesNothing},
 		{"HeartbeatsCostNothing", heartbeatsCostNothing},
 		{"ManagerIsKilledInTheMiddleOfAChange", killedInTheMiddle},
@@ -94,14 +95,36 @@ func oneLabelChanges(t *testing.T, f *fleet) {
 	g.Expect(f.setRevision(f.ctx, "counted")).To(Succeed())
 	f.appliedToAll(t)
 	f.settled(t, largeMember)
-	patches := asked.requests(t, func(r request) bool {
-		return r.Verb == "patch" && r.ObjectRef.Resource == "nodes" && r.ResponseStatus.Code < 300
-	})
-	g.Expect(patches).To(HaveLen(size), "one accepted patch for each node")
+	g.Expect(asked.requests(t, nodePatch)).To(HaveLen(size), "one accepted patch for each node")
 	status := asked.requests(t, func(r request) bool {
 		return r.write() && r.ObjectRef.Resource == "nodepools" && r.ObjectRef.Subresource == "status"
 	})
 	g.Expect(len(status)).To(BeNumerically("<=", 3), "status writes: %v", status)
+}
+
+// nodePatch says whether the request changed a node.
+func nodePatch(r request) bool {
+	return r.Verb == "patch" && r.ObjectRef.Resource == "nodes" && r.ResponseStatus.Code < 300
+}
+
+// tokenRotatesInTheMiddle gives the manager another token and revokes the one in use while a change goes to all nodes.
+func tokenRotatesInTheMiddle(t *testing.T, f *fleet) {
+	g, size := NewWithT(t), int(f.memberPool(largeMember).Status.NodeCount)
+	first := f.boundToken(t, largeMember)
+	f.use(t, first)
+	f.settled(t, largeMember)
+	asked, second := f.audit(t, largeMember), f.boundToken(t, largeMember)
+	g.Expect(f.setRevision(f.ctx, "rotated")).To(Succeed())
+	g.Eventually(func() int { return f.changedNodes(t, "rotated") }, time.Minute, 20*time.Millisecond).Should(BeNumerically(">=", largePool/10))
+	f.use(t, second)
+	changed := f.changedNodes(t, "rotated")
+	f.revoke(t, first)
+	g.Expect(changed).To(BeNumerically("<", size), "the token was rotated in the middle of the change")
+	f.appliedToAll(t)
+	f.settled(t, largeMember)
+	g.Expect(asked.requests(t, nodePatch)).To(HaveLen(size), "one accepted patch for each node")
+	g.Expect(asked.requests(t, request.relist)).To(BeEmpty(), "nothing is listed again")
+	f.register(t, largeMember, "eu")
 }
 
 func restartWritesNothing(t *testing.T, f *fleet) {

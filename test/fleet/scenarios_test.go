@@ -34,7 +34,7 @@ type scenario struct {
 //	Secret that executes, reads files, is garbage BadRegistrationsAreRefused
 //	Secret that leads where it may not            RegistrationsAreRefusedForWhatTheyLeadTo
 //	good Secret that turns bad                    BadContentKeepsTheCredentialInUse
-//	token rotated under load, the old one revoked TokenRotatesUnderLoad
+//	token rotated under load, the old one revoked TokenRotatesUnderLoad; 1,000 nodes: drill: TokenRotatesInTheMiddleOfAChange
 //	hub away for 40 seconds                       HubGoesAwayAndReturns; drill: HubGoesAwayInEveryWay
 //	hub away for ten minutes                      drill: HubIsAwayForLong
 //	hub rebuilt empty with the same id            drill: HubIsRebuiltEmpty
