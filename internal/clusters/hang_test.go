@@ -129,6 +129,19 @@ func TestPool_lists_where_a_watch_never_ends_its_list(t *testing.T) {
 	f.Expect(f.engaged.count(multicluster.ClusterName(member.secret.Name))).To(Equal(1))
 }
 
+// TestPool_says_that_a_member_answers_while_it_is_read has a member whose lists take their time.
+func TestPool_says_that_a_member_answers_while_it_is_read(t *testing.T) {
+	t.Parallel()
+	f := startFaults(t, 4)
+	member := f.registerFaulty(t, "long-read", make([]faultCase, 1), func(t *testing.T, member *faultyMember) {
+		member.server.Misbehave(t, clusterstest.WithoutInitialEnd())
+	})[0]
+	f.Eventually(f.state(member.secret.Name)).Should(Equal(StateSyncing))
+	f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReachable)).Within(5 * time.Second).
+		Should(Equal("True " + flotillav1.ReasonProbeSucceeded))
+	f.Expect(f.state(member.secret.Name)()).To(Equal(StateSyncing))
+}
+
 func TestRestores_are_further_and_further_apart(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var r restores

@@ -116,11 +116,12 @@ func (c *memberCluster) recovered() {
 	}
 }
 
-// connect dials a member, checks it, claims it and fills its caches. progress is told about each step.
-func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progress func(State)) (_ *session, _ *findings, err error) {
+// connect dials a member, checks it, claims it and fills its caches. progress is told about each step and what
+// was found before, which nobody changes after that.
+func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progress func(State, *findings)) (_ *session, _ *findings, err error) {
 	name := string(in.registration.clusterName)
 	found := &findings{}
-	progress(StateConnecting)
+	progress(StateConnecting, nil)
 	l, err := p.newLink(in.credential)
 	if err != nil {
 		return nil, found, err
@@ -166,12 +167,11 @@ func (p *Pool) connect(ctx context.Context, in *attemptInput, kick func(), progr
 	if err := p.settle(ctx, api, found, claimed); err != nil {
 		return nil, found, err
 	}
-	progress(StateSyncing)
+	progress(StateSyncing, found)
 	s, err := p.sync(ctx, name, way, api, found.served.denied)
 	if err != nil {
 		return nil, found, err
 	}
-	found.verdicts[flotillav1.ConditionCachesSynced] = good(flotillav1.ReasonSynced, "Everything watched has been read")
 	s.uid, s.credential, s.claimed, s.served = found.uid, in.credential, claimed, found.served
 	done = true
 	return s, found, nil

@@ -98,7 +98,7 @@ func (m *member) onProven(r *rotation, l *link, uid types.UID, err error) {
 		told := m.publication().verdicts[flotillav1.ConditionCredentialsAccepted] == v
 		m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = v })
 		if !told {
-			m.warning("CredentialsRejected", "Rotate", v.message)
+			m.warning("CredentialsRejected", v.reason, v.message)
 		}
 	default:
 		m.rotation = nil

@@ -73,7 +73,8 @@ func acceptedBy(state State, verdicts map[string]verdict) bool {
 	}
 }
 
-// event notes something to be told once the status says it too.
+// event notes something to be told once the status says it too. Events that differ in the note alone fold into the first
+// one, so that the action is the reason where one reason of events has several causes.
 func (m *member) event(eventType, reason, action, note string) {
 	m.mu.Lock()
 	m.events = append(m.events, hubEvent{eventType: eventType, reason: reason, action: action, note: note})
@@ -164,7 +165,7 @@ func (m *member) rejectRotation(refused *refusal) {
 	v.message += "; the previous credential stays in use until the manager restarts"
 	m.rejected = &v
 	m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = v })
-	m.warning("CredentialsRejected", "Rotate", "Refused the new credential: "+v.message)
+	m.warning("CredentialsRejected", refused.reason, "Refused the new credential: "+v.message)
 }
 
 // refuse shows why the member is not engaged.
@@ -183,7 +184,7 @@ func (m *member) refuse(refused *refusal, found *findings) {
 	})
 	if before.State != refused.state || before.Reason != refused.reason {
 		m.log.Info("Refusing member", "reason", refused.reason, "message", refused.message)
-		m.warning("ClusterRefused", "Engage", refused.reason+": "+refused.message)
+		m.warning("ClusterRefused", refused.reason, refused.reason+": "+refused.message)
 	}
 }
 

@@ -159,9 +159,9 @@ func (m *member) tellOff(before, after map[string]string) {
 		switch {
 		case !takesPart(m.current.kinds, kind):
 		case before[kind] == "" && after[kind] != "":
-			m.warning("KindOff", "Watch", fmt.Sprintf("%s is off in cluster %q: %s", kind, m.name, after[kind]))
+			m.warning("KindOff", "Watch"+kind, fmt.Sprintf("%s is off in cluster %q: %s", kind, m.name, after[kind]))
 		case before[kind] != "" && after[kind] == "":
-			m.normal("KindOn", "Watch", fmt.Sprintf("%s is on again in cluster %q", kind, m.name))
+			m.normal("KindOn", "Watch"+kind, fmt.Sprintf("%s is on again in cluster %q", kind, m.name))
 		}
 	}
 }

@@ -30,10 +30,10 @@ func (m *member) connect(ctx context.Context) {
 	}}
 	m.attempt = a
 	m.retryAt = time.Time{}
-	progress := func(state State) {
+	progress := func(state State, found *findings) {
 		m.hand(func() {
 			if m.attempt == a {
-				m.onProgress(state)
+				m.onProgress(state, found)
 			}
 		})
 	}
@@ -60,11 +60,14 @@ func (m *member) connect(ctx context.Context) {
 }
 
 // onProgress shows how far the attempt is, unless something worse is known that only its success refutes.
-func (m *member) onProgress(state State) {
+func (m *member) onProgress(state State, found *findings) {
 	switch m.snapshot().State {
 	case StatePending, StateConnecting, StateSyncing:
 		v := readiness(Snapshot{State: state})
-		m.setState(state, v.reason, v.message)
+		m.update(func(p *publication) {
+			m.take(p, found)
+			m.enter(p, state, v.reason, v.message)
+		})
 	}
 	if state == StateSyncing {
 		m.update(func(p *publication) {
@@ -120,7 +123,7 @@ func (m *member) showAway(err error) {
 	})
 	if before.State != state {
 		m.log.Info("Member is away", "state", string(state), "reason", v.reason, "message", v.message)
-		m.warning("Cluster"+string(state), "Probe", v.message)
+		m.warning("Cluster"+string(state), v.reason, v.message)
 	}
 }
 
@@ -141,6 +144,7 @@ func (m *member) onConnected(ctx context.Context, s *session, found *findings) {
 	m.mu.Unlock()
 	m.update(func(p *publication) {
 		m.take(p, found)
+		p.verdicts[flotillav1.ConditionCachesSynced] = good(flotillav1.ReasonSynced, "Everything watched has been read")
 		p.snapshot.Incarnation = s.incarnation
 		p.snapshot.Paused = m.current.paused || !s.claimed
 		m.enter(p, StateReady, flotillav1.ReasonConnected, "The member is engaged")

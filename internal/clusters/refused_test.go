@@ -163,6 +163,24 @@ func TestPool_refuses_every_bad_content(t *testing.T) {
 	f.Eventually(func() int { return len(f.pool.Snapshots()) }).Should(BeZero())
 }
 
+// TestPool_tells_each_refusal_of_one_member has a registration go from one mistake to another: the API keeps only the first
+// of several events that differ in nothing but the note.
+func TestPool_tells_each_refusal_of_one_member(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := startPool(t, hubCluster.Namespace(t))
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "two-mistakes", Labels: map[string]string{flotillav1.LabelCluster: "true"}},
+		Data:       map[string][]byte{"kubeconfig": []byte("no: [kubeconfig")},
+	}
+	f.Expect(hubCluster.Client.Create(ctx, secret)).To(Succeed())
+	parse, missing := HavePrefix(flotillav1.ReasonParseError+": "), HavePrefix(flotillav1.ReasonKeyMissing+": ")
+	f.Eventually(func() []string { return f.notes("two-mistakes") }).Should(ConsistOf(parse))
+	secret.Data = map[string][]byte{"another": []byte("key")}
+	f.Expect(hubCluster.Client.Update(ctx, secret)).To(Succeed())
+	f.Eventually(func() []string { return f.notes("two-mistakes") }).Should(ConsistOf(parse, missing))
+}
+
 // notes reads what events say about a member that is refused.
 func (f *fixture) notes(name string) []string {
 	list := &eventsv1.EventList{}
