@@ -41,6 +41,10 @@ type MemberClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// observedGeneration is the generation that this status is about; -1 before there is one.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// uid of the member: the UID of its kube-system namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -165,6 +169,7 @@ type MemberCluster struct {
 	Spec MemberClusterSpec `json:"spec"`
 	// status is what the hub knows.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MemberClusterStatus `json:"status,omitzero"`
 }
 

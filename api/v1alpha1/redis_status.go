@@ -14,7 +14,7 @@ type RedisStatus struct {
 	// +kubebuilder:validation:MaxItems=24
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the generation that this status is about; -1 before there is one.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

@@ -269,6 +269,7 @@ func report(object *flotillav1.MemberCluster, wanted publication, now time.Time)
 	}
 	reportDrained(status, wanted, set)
 	slices.SortStableFunc(status.Conditions, func(a, b metav1.Condition) int { return conditionRank(a.Type) - conditionRank(b.Type) })
+	status.ObservedGeneration = object.Generation
 	setIfKnown(&status.UID, string(wanted.snapshot.UID))
 	setIfKnown(&status.KubernetesVersion, wanted.version)
 	setIfKnown(&status.Endpoint, wanted.endpoint)
