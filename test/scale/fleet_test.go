@@ -45,7 +45,9 @@ type world struct {
 	members, objects int
 
 	mu sync.Mutex
-	// written counts the versions of each hub object that a watch has shown, and wrong lists those that did not add up.
+	// latest is each hub object as a watch has shown it last, written counts its versions, and wrong lists those that did not
+	// add up.
+	latest  map[string]fleet.Object
 	written map[string]int
 	wrong   []string
 }
@@ -62,7 +64,7 @@ func startWorld(t testing.TB, members, objects int) *world {
 	}
 	w := &world{
 		TB: t, directory: newDirectory(names), hub: server.Client, namespace: server.Namespace(t),
-		members: members, objects: objects, written: map[string]int{},
+		members: members, objects: objects, latest: map[string]fleet.Object{}, written: map[string]int{},
 	}
 	w.runManager(config, names)
 	for i := range objects {
@@ -70,7 +72,7 @@ func startWorld(t testing.TB, members, objects int) *world {
 			t.Fatal(err)
 		}
 	}
-	NewWithT(t).Eventually(w.unsettled, 5*time.Minute, 500*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
+	NewWithT(t).Eventually(w.unsettled, 10*time.Minute, 100*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
 	return w
 }
 
@@ -127,6 +129,7 @@ func (w *world) watched(_, now any) {
 	counts := object.GetFleetStatus().ClusterCounts
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.latest[object.GetName()] = object
 	w.written[object.GetName()]++
 	if counts != nil && counts.Ready+counts.NotReady+counts.Unknown != counts.Desired {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s: %+v", object.GetName(), *counts))
@@ -146,32 +149,27 @@ func (w *world) writes() int {
 
 // unsettled lists the hub objects whose status is not what is true of the members now.
 func (w *world) unsettled() []string {
-	redises, pools := &flotillav1.RedisList{}, &flotillav1.NodePoolList{}
-	if err := w.hub.List(context.Background(), redises); err != nil {
-		return []string{err.Error()}
-	}
-	if err := w.hub.List(context.Background(), pools); err != nil {
-		return []string{err.Error()}
-	}
 	away := w.directory.away()
 	there := int32(w.members) - away
 	want := flotillav1.ClusterCounts{Desired: int32(w.members), Applied: int32(w.members), Ready: there, Unknown: away}
 	var wrong []string
-	for i := range redises.Items {
-		status := redises.Items[i].Status
-		if status.ClusterCounts == nil || *status.ClusterCounts != want || status.Replicas != 3*there ||
-			apimeta.IsStatusConditionTrue(status.Conditions, flotillav1.ConditionFullyReady) != (away == 0) {
-			wrong = append(wrong, fmt.Sprintf("%s: %+v", redises.Items[i].Name, status.ClusterCounts))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, object := range w.latest {
+		settled := object.GetFleetStatus().ClusterCounts != nil && *object.GetFleetStatus().ClusterCounts == want &&
+			apimeta.IsStatusConditionTrue(*object.GetConditions(), flotillav1.ConditionFullyReady) == (away == 0)
+		switch object := object.(type) {
+		case *flotillav1.Redis:
+			settled = settled && object.Status.Replicas == 3*there
+		case *flotillav1.NodePool:
+			settled = settled && object.Status.NodeCount == 2*there && object.Status.Allocatable.Cpu().Value() == 4*int64(there)
+		}
+		if !settled {
+			wrong = append(wrong, fmt.Sprintf("%s: %+v", name, object.GetFleetStatus().ClusterCounts))
 		}
 	}
-	for i := range pools.Items {
-		status := pools.Items[i].Status
-		if status.ClusterCounts == nil || *status.ClusterCounts != want || status.NodeCount != 2*there || status.Allocatable.Cpu().Value() != 4*int64(there) {
-			wrong = append(wrong, fmt.Sprintf("%s: %+v", pools.Items[i].Name, status.ClusterCounts))
-		}
-	}
-	if found := len(redises.Items) + len(pools.Items); found != w.objects {
-		wrong = append(wrong, fmt.Sprintf("%d objects", found))
+	if len(w.latest) != w.objects {
+		wrong = append(wrong, fmt.Sprintf("%d objects", len(w.latest)))
 	}
 	slices.Sort(wrong)
 	return wrong[:min(len(wrong), 5)]
@@ -206,7 +204,7 @@ func (w *world) storm(transitions int, over time.Duration) cost {
 		w.directory.become(name, states[snapshot.State])
 	}
 	last, during := time.Now(), w.writes()-writes
-	NewWithT(w).Eventually(w.unsettled, time.Minute, 250*time.Millisecond).Should(BeEmpty(), "the hub says how the members are")
+	NewWithT(w).Eventually(w.unsettled, time.Minute, 20*time.Millisecond).Should(BeEmpty(), "the hub says how the members are")
 	settled := time.Since(last)
 	return cost{transitions: transitions, during: during, after: w.writes() - writes - during, cpu: cpuTime(w) - cpu, settled: settled}
 }

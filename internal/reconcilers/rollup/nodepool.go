@@ -66,7 +66,11 @@ func fillNodePool(hubObject *flotillav1.NodePool, rows []row) {
 			}
 			entry = nodePoolEntry(seen.status, counts)
 		case !row.Visible():
-			entry = previous[row.Name]
+			published, listed := previous[row.Name]
+			if kept, ok := row.kept.(*nodePoolNumbers); ok && !listed {
+				published = nodePoolEntry(kept.status, kept.counts)
+			}
+			entry = published
 			counts = flotillav1.NodePoolCounts{
 				NodeCount: entry.NodeCount, ReadyNodes: entry.ReadyNodes, UpdatedNodes: entry.UpdatedNodes, Allocatable: entry.Allocatable,
 			}

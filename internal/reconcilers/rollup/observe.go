@@ -4,6 +4,7 @@
 package rollup
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -35,6 +36,10 @@ type cluster struct {
 	chosen, placed bool
 	// numbers are what the copy's status counts, as the kind has them; nil without a copy.
 	numbers any
+	// told is the entry that the last pass has made, and kept are the numbers from when the copy was seen last. They stand in
+	// for the published entry of a cluster that the list leaves out.
+	told *flotillav1.ClusterStatus
+	kept any
 }
 
 // tooEarly reports whether a pass would have to change what is published about a cluster that this process has not
@@ -84,7 +89,9 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 	observed.clusters = make([]*cluster, 0, len(seen.clusters))
 	for _, name := range seen.sorted() {
 		found := seen.clusters[name]
-		found.Previous = previous[name]
+		if found.Previous = previous[name]; found.Previous == nil {
+			found.Previous = found.told
+		}
 		if found.chosen {
 			observed.chosen++
 		}
@@ -129,6 +136,12 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 		found.Want, found.WantError = seen.specs.For(name, found.labels())
 	}
 	found.Fate = fateOf(found, hubObject, copied, seen.invalid != nil)
+	if before := seen.clusters[name]; before != nil {
+		found.told = before.told
+		if !found.Visible() {
+			found.kept = cmp.Or(before.numbers, before.kept)
+		}
+	}
 	seen.put(found)
 	return read, nil
 }

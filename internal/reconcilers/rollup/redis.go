@@ -47,7 +47,12 @@ func fillRedis(hubObject *flotillav1.Redis, rows []row) {
 				entry.UpdatedReplicas = fleet.Count(seen.updated)
 			}
 		case !row.Visible():
-			entry = previous[row.Name]
+			published, listed := previous[row.Name]
+			if kept, ok := row.kept.(redisNumbers); ok && !listed {
+				published.Replicas, published.ReadyReplicas = fleet.Count(kept.replicas), fleet.Count(kept.ready)
+				published.UpdatedReplicas = fleet.Count(kept.updated)
+			}
+			entry = published
 		}
 		entry.ClusterStatus = row.entry.ClusterStatus
 		if row.entry.Visible {

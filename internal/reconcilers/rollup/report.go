@@ -54,6 +54,7 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	rows := make([]row, 0, len(entries))
 	for i, entry := range entries {
 		rows = append(rows, row{cluster: observed.clusters[i], entry: entry, listed: listed[entry.Name]})
+		observed.clusters[i].told = &entry.ClusterStatus
 	}
 	status := hubObject.GetFleetStatus()
 	status.ClusterCounts = fleet.CountEntries(entries)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -127,6 +128,7 @@ func (v *viewed) put(name string) {
 			flotillav1.AnnotationHubUID: "hub", flotillav1.AnnotationHubGeneration: "1",
 		},
 	}}
+	copied.Status.ObservedGeneration = 1
 	copied.Status.ReadyReplicas = v.random.Int32N(4)
 	copied.Status.Conditions = ready([]metav1.ConditionStatus{"True", "False"}[v.random.IntN(2)], flotillav1.ReasonReplicasNotReady, "")
 	v.shelves[name].redis = copied
@@ -178,7 +180,7 @@ func TestObserve_a_view_shows_what_reading_everything_would(t *testing.T) {
 			whole.views = nil
 			want, got := v.observe(&whole), v.observe(v.r)
 			same := cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(state{}, cluster{}, redisNumbers{}), same); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(state{}, cluster{}, redisNumbers{}), cmpopts.IgnoreFields(cluster{}, "told", "kept"), same); diff != "" {
 				t.Fatalf("seed %d, step %d (-everything +view):\n%s", seed, step, diff)
 			}
 		}
@@ -199,6 +201,58 @@ func TestObserve_reads_only_what_has_changed(t *testing.T) {
 	if v.reads != 2 {
 		t.Errorf("a pass after two changes reads %d copies", v.reads)
 	}
+}
+
+func TestReport_a_cluster_that_the_list_left_out_keeps_its_numbers_when_it_goes_away(t *testing.T) {
+	v := newViewed(t, 1, 120)
+	const away = "member-99"
+	for _, name := range v.names {
+		v.put(name)
+		v.shelves[name].redis.Status.ReadyReplicas = 3
+		v.shelves[name].redis.Status.Conditions = ready("True", flotillav1.ReasonAllReplicasReady, "")
+		v.shelves[name].redis.Annotations[flotillav1.AnnotationSpecHash] = v.hash()
+	}
+	listed := func() (flotillav1.RedisClusterStatus, bool) {
+		v.redis = v.redis.DeepCopy()
+		report(redisKind, v.redis, v.observe(v.r), noon)
+		for _, entry := range v.redis.Status.Clusters {
+			if entry.Name == away {
+				return entry, true
+			}
+		}
+		return flotillav1.RedisClusterStatus{}, false
+	}
+	if entry, found := listed(); found {
+		t.Fatalf("the list has %+v", entry)
+	}
+	for range 2 {
+		v.directory.become(away, clusters.StateUnreachable, true)
+		entry, _ := listed()
+		if entry.Ready != metav1.ConditionUnknown || entry.ReadyReplicas != 3 || entry.ObservedGeneration != 1 {
+			t.Errorf("the entry is %+v", entry)
+		}
+		want := flotillav1.ClusterCounts{Desired: 120, Applied: 120, Ready: 119, Unknown: 1}
+		if diff := cmp.Diff(&want, v.redis.Status.ClusterCounts); diff != "" {
+			t.Errorf("counts (-want +got):\n%s", diff)
+		}
+		if v.redis.Status.ReadyReplicas != 119*3 {
+			t.Errorf("the sum is %d", v.redis.Status.ReadyReplicas)
+		}
+	}
+}
+
+// hash is that of the effective spec.
+func (v *viewed) hash() string {
+	v.t.Helper()
+	specs, err := fleet.NewSpecs(fleet.Redis, v.redis)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	want, err := specs.For(v.names[0], nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return want.Hash
 }
 
 func TestViews_a_change_during_a_pass_is_for_the_next_one(t *testing.T) {
