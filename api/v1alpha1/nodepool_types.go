@@ -244,6 +244,7 @@ type NodePool struct {
 	Spec NodePoolSpec `json:"spec,omitzero"`
 	// status is what they are.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodePoolStatus `json:"status,omitzero"`
 }
 

@@ -403,6 +403,7 @@ type Redis struct {
 	Spec RedisSpec `json:"spec,omitzero"`
 	// status is what it is.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status RedisStatus `json:"status,omitzero"`
 }
 
