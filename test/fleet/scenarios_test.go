@@ -50,6 +50,7 @@ type scenario struct {
 //	a bad spec for all                            BadSpecHaltsAtOneMember
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
+//	every version of every object, to watchers    EveryVersionOfEveryObjectWasRight, at the end of each run
 //	nothing changes                               NothingIsWrittenWhileNothingChanges; drill: for five minutes
 func TestFleet(t *testing.T) {
 	runScenarios(t, start(t), []scenario{
@@ -82,12 +83,14 @@ func TestFleet(t *testing.T) {
 // runScenarios ends with the first that fails, because those after it build on it.
 func runScenarios(t *testing.T, f *fleet, scenarios []scenario) {
 	t.Helper()
+	seen := f.watchVersions(t)
 	for _, scenario := range scenarios {
 		if !t.Run(scenario.name, func(t *testing.T) { scenario.run(t, f) }) {
 			f.tellState(t)
 			t.Fatalf("%s failed; the scenarios after it build on it", scenario.name)
 		}
 	}
+	t.Run("EveryVersionOfEveryObjectWasRight", seen.expectRight)
 }
 
 func membersJoin(t *testing.T, f *fleet) {

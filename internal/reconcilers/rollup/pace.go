@@ -22,8 +22,12 @@ const (
 type Pace struct {
 	interval time.Duration
 	clock    clock.PassiveClock
+	// takesOver says that another process may have written until now.
+	takesOver bool
 
 	mu sync.Mutex
+	// began is when somebody asked first, if takesOver; under mu.
+	began time.Time
 	// wrote is when each key was written last, and since when numbers of it have been waiting; under mu.
 	wrote, since map[string]time.Time
 }
@@ -31,6 +35,12 @@ type Pace struct {
 // NewPace returns a Pace with that interval.
 func NewPace(interval time.Duration, clk clock.PassiveClock) *Pace {
 	return &Pace{interval: interval, clock: clk, wrote: map[string]time.Time{}, since: map[string]time.Time{}}
+}
+
+// TakeOver has nothing written in the first interval, because the process before may have written a moment ago.
+func (p *Pace) TakeOver() *Pace {
+	p.takesOver = true
+	return p
 }
 
 // Rest returns how long after the last write of a key the next one may be made; 0 is now. What is read before then would
@@ -43,11 +53,18 @@ func (p *Pace) Rest(key string) time.Duration {
 
 // restLocked needs mu.
 func (p *Pace) restLocked(key string) time.Duration {
+	now := p.clock.Now()
 	wrote, found := p.wrote[key]
 	if !found {
-		return 0
+		if !p.takesOver {
+			return 0
+		}
+		if p.began.IsZero() {
+			p.began = now
+		}
+		wrote = p.began
 	}
-	return max(wrote.Add(p.interval).Sub(p.clock.Now()), 0)
+	return max(wrote.Add(p.interval).Sub(now), 0)
 }
 
 // Wait returns how long a write has to wait, 0 when it may go now.

@@ -45,7 +45,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			Events:  hub.GetEventRecorder("flotilla-rollup"),
 			Clock:   clk,
 			HubID:   hubID,
-			Pace:    NewPace(objectPace, clk),
+			Pace:    NewPace(objectPace, clk).TakeOver(),
 			views:   newViews(),
 		}
 		if err := reconciler.setup(mgr, workers); err != nil {

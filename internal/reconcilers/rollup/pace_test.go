@@ -1,0 +1,34 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestPace_a_process_that_takes_over_waits_for_the_writes_of_the_one_before(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon)
+	pace := NewPace(time.Second, clock).TakeOver()
+	// It may have waited for its turn for long.
+	clock.Step(time.Hour)
+	if rest := pace.Rest("a"); rest != time.Second {
+		t.Errorf("the first write may be made in %s", rest)
+	}
+	clock.Step(600 * time.Millisecond)
+	for _, key := range []string{"a", "b"} {
+		if rest := pace.Rest(key); rest != 400*time.Millisecond {
+			t.Errorf("that of %s may be made in %s", key, rest)
+		}
+	}
+	clock.Step(400 * time.Millisecond)
+	if wait := pace.Wait("a", true); wait != 0 {
+		t.Errorf("after a second it waits for %s", wait)
+	}
+	if rest := pace.Rest("new"); rest != 0 {
+		t.Errorf("what comes later waits for %s", rest)
+	}
+}
