@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
@@ -33,6 +35,7 @@ type versions struct {
 // watchVersions begins to watch. A watch that ends is begun again.
 func (f *fleet) watchVersions(t *testing.T) *versions {
 	t.Helper()
+	logf.SetLogger(logr.Discard())
 	v := &versions{}
 	ctx, stop := context.WithCancel(context.Background())
 	var watching sync.WaitGroup

@@ -69,13 +69,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if wait := r.Pace.Wait(req.String(), transition(r.Kind, before, hubObject)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	r.Pace.Wrote(req.String())
 	// What is said must not depend on the patch's answer, which overwrites the object.
 	after := hubObject.DeepCopyObject().(fleet.Object)
-	if err := r.Hub.Status().Patch(ctx, hubObject, client.MergeFrom(before), FieldOwner); err != nil {
-		if apierrors.IsNotFound(err) {
-			return ctrl.Result{}, nil
-		}
+	err = r.Hub.Status().Patch(ctx, hubObject, client.MergeFrom(before), FieldOwner)
+	// The second begins when the write has ended, also when its outcome is not known.
+	r.Pace.Wrote(req.String())
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the status of %s %q: %w", r.Kind.Name, req.NamespacedName, err)
 	}
 	r.sayTransitions(before, after)
