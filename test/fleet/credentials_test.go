@@ -85,7 +85,7 @@ func (f *fleet) rotations(member string) int {
 // tokenRotates replaces a token under load and revokes the old one, then revokes the one in use, then gives a good one.
 func tokenRotates(t *testing.T, f *fleet) {
 	const name = "member-3"
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	first := f.boundToken(t, name)
 	f.use(t, first)

@@ -95,7 +95,7 @@ func frozen(t *testing.T, f *fleet) {
 	g.Expect(f.hub.Create(f.ctx, freeze)).To(Succeed())
 	t.Cleanup(func() { _ = client.IgnoreNotFound(f.hub.Delete(f.ctx, freeze)) })
 	g.Eventually(func(g Gomega) {
-		for _, name := range f.memberNames()[:3] {
+		for _, name := range f.registered() {
 			g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, flotillav1.ConditionFrozen)).To(Equal("True"))
 		}
 	}, 10*time.Second, 100*time.Millisecond).Should(Succeed())
@@ -138,7 +138,7 @@ func drained(t *testing.T, f *fleet) {
 
 // managerKilled kills the manager at random points of its work, as many times as given.
 func managerKilled(t *testing.T, f *fleet, times int) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world := f.world(t, registered...)

@@ -20,7 +20,7 @@ func init() { idleTime = 5 * time.Minute }
 
 // TestDrill runs what takes too long for every day, on a fleet of its own. What its scenarios show is in the list of TestFleet.
 func TestDrill(t *testing.T) {
-	runScenarios(t, start(t), []scenario{
+	runScenarios(t, start(t, 3), []scenario{
 		{"MembersJoin", membersJoin},
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"EveryMemberGoesAwayInEveryWay", everyOutage},
@@ -43,7 +43,7 @@ var stopped = outage{name: "Stopped", noticed: 45 * time.Second, resumes: true, 
 }}
 
 func everyOutage(t *testing.T, f *fleet) {
-	for _, name := range f.memberNames()[:3] {
+	for _, name := range f.registered() {
 		for _, o := range []outage{killed, stopped, cutOff} {
 			t.Run(name+o.name, func(t *testing.T) { memberAway(t, f, name, o) })
 		}
@@ -67,7 +67,7 @@ const longHubOutage = 10 * time.Minute
 // hubAwayForLong has the hub go away: the manager ends, and is started again and again as a kubelet would until the hub
 // is back.
 func hubAwayForLong(t *testing.T, f *fleet) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world, first := f.world(t, registered...), f.manager
@@ -104,7 +104,7 @@ func (f *fleet) keepRunning(t *testing.T) {
 
 // hubRebuilt takes everything from the hub, its identity included, and brings it back as Git would.
 func hubRebuilt(t *testing.T, f *fleet) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world, asked := f.world(t, registered...), map[string]audit{}

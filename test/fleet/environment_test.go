@@ -47,7 +47,7 @@ func refusedByEnvironment(t *testing.T, f *fleet) {
 	t.Run("Kinds", func(t *testing.T) { refusedForKinds(t, f) })
 	t.Run("Rotations", func(t *testing.T) { refusedRotations(t, f) })
 	t.Run("PausedAndDrained", func(t *testing.T) { pausedAndDrained(t, f) })
-	for _, name := range f.memberNames()[:3] {
+	for _, name := range f.registered() {
 		expectBack(t, f, name)
 	}
 }

@@ -69,6 +69,18 @@ func expectBack(t *testing.T, f *fleet, name string) {
 		g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, "Ready")).To(Equal("True"))
 		redis := f.hubRedis()
 		g.Expect(conditionStatus(redis.Status.Conditions, "FullyReady")).To(Equal("True"))
-		g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)))
+		g.Expect(redis.Status.ReadyReplicas).To(Equal(f.allReplicas()))
 	}, 30*time.Second, 200*time.Millisecond).Should(Succeed())
 }
+
+// allReady is what the hub counts when all members are well.
+func (f *fleet) allReady() flotillav1.ClusterCounts {
+	n := int32(f.count)
+	return flotillav1.ClusterCounts{Desired: n, Applied: n, Ready: n}
+}
+
+// allReplicas is how many replicas cacheRedis has in all members: 3 in each, but 2 in member-2, which has an override.
+func (f *fleet) allReplicas() int32 { return int32(3*f.count - 1) }
+
+// allNodes is how many nodes webPool has in all members.
+func (f *fleet) allNodes() int32 { return int32(2 * f.count) }

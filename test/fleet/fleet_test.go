@@ -39,9 +39,11 @@ func busyFactor() int {
 // reactionTime is how long the reaction to a change in a member may take.
 func reactionTime() time.Duration { return time.Duration(reactionFactor*busyFactor()) * time.Second }
 
-// fleet is a hub, four members and a manager. The fourth member is not registered at first. The suite talks to the
-// clusters directly, the manager through lines that can fail.
+// fleet is a hub, members and a manager. The last member is not registered at first. The suite talks to the clusters
+// directly, the manager through lines that can fail.
 type fleet struct {
+	// count is how many members are registered at the start.
+	count   int
 	ctx     context.Context
 	root    string
 	dir     string
@@ -52,12 +54,12 @@ type fleet struct {
 	manager *process
 }
 
-// start brings up a fleet of its own in a temporary folder, with three registered members, and the manager. With FLEET_KEEP
-// it is in that folder, which outlives the suite and is taken up by the next one.
-func start(t *testing.T) *fleet {
+// start brings up a fleet of its own in a temporary folder, with registered members and one that is not, and the manager.
+// With FLEET_KEEP it is in that folder, which outlives the suite and is taken up by the next one.
+func start(t *testing.T, registered int) *fleet {
 	t.Helper()
 	f := &fleet{
-		ctx: t.Context(), root: moduleRoot(t),
+		count: registered, ctx: t.Context(), root: moduleRoot(t),
 		members: map[string]client.Client{}, configs: map[string]*rest.Config{}, lines: map[string]*testenv.Line{},
 	}
 	f.dir = filepath.Join(os.TempDir(), "flotilla-fleet-"+strconv.Itoa(os.Getpid()))
@@ -83,7 +85,11 @@ func start(t *testing.T) *fleet {
 	}
 	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
 	f.command(t, "go", "build", "-race", "-o", filepath.Join(f.dir, "manager"), "./cmd/manager")
-	for name, region := range map[string]string{"member-1": "eu", "member-2": "eu", "member-3": "us"} {
+	for i, name := range f.registered() {
+		region := "us"
+		if i < 2 {
+			region = "eu"
+		}
 		f.prepareMember(t, name)
 		f.register(t, name, region)
 	}
@@ -93,8 +99,15 @@ func start(t *testing.T) *fleet {
 	return f
 }
 
+// registered are the members that are registered at the start.
+func (f *fleet) registered() []string { return f.memberNames()[:f.count] }
+
 func (f *fleet) memberNames() []string {
-	return []string{"member-1", "member-2", "member-3", "member-4"}
+	var names []string
+	for i := range f.count + 1 {
+		names = append(names, fmt.Sprint("member-", i+1))
+	}
+	return names
 }
 
 func (f *fleet) connect(t *testing.T, name string) (client.Client, *rest.Config) {
@@ -124,7 +137,7 @@ func (f *fleet) managerLog() string {
 
 func (f *fleet) make(t *testing.T, target string) {
 	t.Helper()
-	f.command(t, "make", "-s", target, "FLEET_DIR="+f.dir, "MEMBERS=4", "NODES=5", "AUDIT_POLICY="+filepath.Join(f.root, "test", "fleet", "testdata", "audit.yaml"))
+	f.command(t, "make", "-s", target, "FLEET_DIR="+f.dir, fmt.Sprint("MEMBERS=", f.count+1), "NODES=5", "AUDIT_POLICY="+filepath.Join(f.root, "test", "fleet", "testdata", "audit.yaml"))
 }
 
 func (f *fleet) kubectl(t *testing.T, cluster string, args ...string) string {

@@ -39,7 +39,7 @@ type hostile struct {
 
 // hostileMembers has more members that misbehave than there are others, which do not notice. All of them are chosen.
 func hostileMembers(t *testing.T, f *fleet) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world, manager, before := f.world(t, registered...), f.manager, f.manager.memory(t)
@@ -72,7 +72,7 @@ func hostileMembers(t *testing.T, f *fleet) {
 		g.Expect(counts.Desired).To(Equal(int32(len(registered) + len(members))))
 		g.Expect(counts.Ready + counts.NotReady + counts.Unknown).To(Equal(counts.Desired))
 		g.Expect(counts.Ready).To(Equal(int32(len(registered))))
-		g.Expect(f.hubRedis().Status.ReadyReplicas).To(Equal(int32(8)))
+		g.Expect(f.hubRedis().Status.ReadyReplicas).To(Equal(f.allReplicas()))
 	}, 20*time.Second, 200*time.Millisecond).Should(Succeed())
 	load.stop(t)
 	held := manager.memory(t)

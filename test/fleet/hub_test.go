@@ -19,7 +19,7 @@ func hubGoesAway(t *testing.T, f *fleet) { hubAway(t, f, cutOff, hubOutageLastin
 
 // hubAway has the hub's API server go away while the members are busy, and come back.
 func hubAway(t *testing.T, f *fleet, o outage, lasting time.Duration) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world, manager, asked := f.world(t, registered...), f.manager, map[string]audit{}

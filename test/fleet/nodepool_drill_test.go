@@ -37,7 +37,7 @@ func init() { writersTime = time.Minute }
 
 // TestLargePoolDrill has a fleet of its own with a pool of 1,000 nodes.
 func TestLargePoolDrill(t *testing.T) {
-	runScenarios(t, start(t), []scenario{
+	runScenarios(t, start(t, 3), []scenario{
 		{"MembersJoin", membersJoin},
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"NodePoolsAndTheirNodes", nodePools},

@@ -135,7 +135,7 @@ func (f *fleet) cordon(t *testing.T, clusterName string, unschedulable bool) {
 // sumAllocatable adds up the CPU of the nodes in the pool, by reading the nodes themselves.
 func (f *fleet) sumAllocatable() string {
 	var sum resource.Quantity
-	for _, name := range f.memberNames()[:3] {
+	for _, name := range f.registered() {
 		for _, node := range f.nodes(name) {
 			if node.Labels["example.com/group"] == "web" {
 				sum.Add(*node.Status.Allocatable.Cpu())

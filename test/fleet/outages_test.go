@@ -62,7 +62,7 @@ func (o outage) start(t *testing.T, f *fleet, cluster string) (end func()) {
 // memberAway has a member go away under load and come back.
 func memberAway(t *testing.T, f *fleet, name string, o outage) {
 	g := NewWithT(t)
-	registered := f.memberNames()[:3]
+	registered := f.registered()
 	others := slices.DeleteFunc(slices.Clone(registered), func(other string) bool { return other == name })
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)

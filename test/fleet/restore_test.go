@@ -63,7 +63,7 @@ func (f *fleet) restore(t *testing.T, cluster, path string) {
 func memberRestored(t *testing.T, f *fleet) {
 	const name = "member-2"
 	g := NewWithT(t)
-	f.expectConverged(t, f.memberNames()[:3]...)
+	f.expectConverged(t, f.registered()...)
 	f.settled(t, name)
 	world := f.world(t, name)
 	snapshot := f.snapshot(t, name)
@@ -86,7 +86,7 @@ func memberRestored(t *testing.T, f *fleet) {
 	for path, times := range lists {
 		g.Expect(times).To(Equal(1), "%s is listed once", path)
 	}
-	f.expectConverged(t, f.memberNames()[:3]...)
+	f.expectConverged(t, f.registered()...)
 	f.settled(t, name)
 	g.Expect(cmp.Diff(world, f.world(t, name))).To(BeEmpty(), "the member is as it was")
 	f.expectSameManager(t, manager)
@@ -107,7 +107,7 @@ func (f *fleet) lasting(t *testing.T, name string) map[string]string {
 func kindsRemovedFromMember(t *testing.T, f *fleet) {
 	const name = "member-2"
 	g := NewWithT(t)
-	f.expectConverged(t, f.memberNames()[:3]...)
+	f.expectConverged(t, f.registered()...)
 	f.settled(t, name)
 	before := f.lasting(t, name)
 	f.removeKinds(t, f.members[name])
@@ -129,7 +129,7 @@ func kindsInstalledInMember(t *testing.T, f *fleet) {
 	g := NewWithT(t)
 	f.stopManager(t)
 	f.manager = f.runManager(t, "hub", hubID, "--members-crds=Install")
-	f.expectConverged(t, f.memberNames()[:3]...)
+	f.expectConverged(t, f.registered()...)
 	f.settled(t, name)
 	before, old := f.lasting(t, name), f.memberRedis(name).UID
 	f.removeKinds(t, f.members[name])
@@ -149,7 +149,7 @@ func kindsInstalledInMember(t *testing.T, f *fleet) {
 
 // kindsRemovedFromHub deletes the kinds from the hub: the copies stay, and are taken up when kinds and objects are back.
 func kindsRemovedFromHub(t *testing.T, f *fleet) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world, asked := f.world(t, registered...), map[string]audit{}
@@ -186,7 +186,7 @@ func (f *fleet) bringBack(t *testing.T) {
 	g.Eventually(func(g Gomega) {
 		redis := f.hubRedis()
 		g.Expect(conditionStatus(redis.Status.Conditions, "FullyReady")).To(Equal("True"))
-		g.Expect(redis.Status.PlacedIn).To(HaveLen(3))
-		g.Expect(f.hubPool().Status.PlacedIn).To(HaveLen(3))
+		g.Expect(redis.Status.PlacedIn).To(HaveLen(f.count))
+		g.Expect(f.hubPool().Status.PlacedIn).To(HaveLen(f.count))
 	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
 }

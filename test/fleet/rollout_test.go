@@ -19,7 +19,7 @@ import (
 // badSpecHalts gives the Redis on the hub what no node has room for. One member takes it, where the first replica that is
 // replaced shows that it does not work; all others keep what they have until the spec is put back.
 func badSpecHalts(t *testing.T, f *fleet) {
-	g, registered := NewWithT(t), f.memberNames()[:3]
+	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)
 	world := map[string]map[string]string{}
@@ -50,7 +50,7 @@ func badSpecHalts(t *testing.T, f *fleet) {
 	g.Eventually(func(g Gomega) {
 		redis := f.hubRedis()
 		g.Expect(redis.Status.ObservedGeneration).To(Equal(redis.Generation))
-		g.Expect(*redis.Status.ClusterCounts).To(Equal(flotillav1.ClusterCounts{Desired: 3, Applied: 3, Ready: 3}))
+		g.Expect(*redis.Status.ClusterCounts).To(Equal(f.allReady()))
 	}, 20*time.Second, 200*time.Millisecond).Should(Succeed())
 	for _, name := range registered {
 		g.Expect(f.memberRedis(name).Spec.Resources.Requests).To(BeNil())

@@ -48,7 +48,7 @@ func (f *fleet) watchVersions(t *testing.T) *versions {
 		judge := judgeCopy
 		if name == "hub" {
 			objects, judge = append(objects, &flotillav1.MemberCluster{}), judgeHub
-		} else if !slices.Contains(f.memberNames()[:3], name) {
+		} else if !slices.Contains(f.registered(), name) {
 			// What is wanted of this one are other things, and it may lack our kinds.
 			continue
 		}
