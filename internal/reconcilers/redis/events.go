@@ -30,7 +30,8 @@ var ills = []string{
 	flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible,
 }
 
-// deeds returns the events of what the pass has done. setUp says that all children had been there before.
+// deeds returns the events of what the pass has done. setUp says that this spec had all
+// its children before.
 func deeds(s *state, done outcome, setUp bool) []clusters.Event {
 	var told []clusters.Event
 	if done.secretCreated {

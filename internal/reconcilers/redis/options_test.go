@@ -78,9 +78,12 @@ func TestReconcile_the_budget_comes_and_goes_as_asked(t *testing.T) {
 		}
 		e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionTrue, flotillav1.ReasonAllReplicasReady)
 	}
+	e.recorder.take()
 	want(false)
 	want(true)
 	want(false)
+	// It was not gone, as the event of one that is created again says.
+	e.expectEvents()
 	// Who brings their own may call it as ours would be called.
 	e.create(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	if wrote := e.pass("web"); len(wrote) > 0 {

@@ -97,7 +97,7 @@ func (r *Reconciler) pass(ctx context.Context, clusterName multicluster.ClusterN
 
 	before := *redis.Status.DeepCopy()
 	after := report(before, s, p, failure)
-	told := deeds(s, done, before.Selector != "")
+	told := deeds(s, done, before.Selector != "" && before.ObservedGeneration == redis.Generation)
 	err = writeStatus(ctx, member.GetClient(), redis, after)
 	if err == nil {
 		told = append(told, transitions(s, before, after)...)
