@@ -88,8 +88,8 @@ e2e: build ## Run real Redis on real nodes through what goes wrong, RUN= picks s
 ##@ Develop
 
 .PHONY: build
-build: ## Build bin/manager.
-	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/manager ./cmd/manager
+build: ## Build bin/manager and bin/kubectl-flotilla.
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/manager ./cmd/kubectl-flotilla
 
 .PHONY: generate
 generate: ## Generate deep copies, schemas and docs/api.md from api/.

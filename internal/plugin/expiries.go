@@ -1,0 +1,87 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func newExpiries(t *tool) *cobra.Command {
+	var within time.Duration
+	c := &cobra.Command{
+		Use:   "expiries",
+		Short: "List when the hub's credentials end, the soonest first",
+		Long: `List when the hub's credentials for its members end, the soonest first. Credentials that do not say when they end come
+last. With --within the command fails when one ends in that time, which suits a CronJob.`,
+		Example: `  kubectl flotilla expiries
+  kubectl flotilla expiries --within 720h`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return t.expiries(c.Context(), within) },
+	}
+	c.Flags().DurationVar(&within, "within", 0, "Fail when a credential ends in this time, or has ended")
+	return c
+}
+
+func (t *tool) expiries(ctx context.Context, within time.Duration) error {
+	hub, err := t.hub()
+	if err != nil {
+		return err
+	}
+	members, err := hub.members(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(members, func(a, b flotillav1.MemberCluster) int {
+		endA, endB := endOf(&a), endOf(&b)
+		if endA.IsZero() || endB.IsZero() {
+			return cmp.Compare(boolRank(endA.IsZero()), boolRank(endB.IsZero()))
+		}
+		return endA.Compare(endB)
+	})
+	rows := make([][]cell, 0, len(members))
+	soon := []string{}
+	for i := range members {
+		member := &members[i]
+		accepted := condition(member.Status.Conditions, flotillav1.ConditionCredentialsAccepted)
+		kind, end, left := "-", "-", cell{text: "-"}
+		if member.Status.Credentials != nil {
+			kind, left = member.Status.Credentials.Kind, t.credentialCell(member)
+		}
+		if ends := endOf(member); !ends.IsZero() {
+			end = ends.UTC().Format(time.RFC3339)
+			if within > 0 && ends.Before(t.clock.Now().Add(within)) {
+				soon = append(soon, member.Name)
+			}
+		}
+		rows = append(rows, []cell{{text: member.Name}, {text: kind}, {text: end}, left, {or(accepted.Reason), forStatus(accepted.Status)}})
+	}
+	table(t.Out, []string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
+	if len(soon) > 0 {
+		return faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", cutList(soon, 10), within)
+	}
+	return nil
+}
+
+// endOf is when the credential of a member ends; zero when it does not say.
+func endOf(member *flotillav1.MemberCluster) time.Time {
+	if member.Status.Credentials == nil || member.Status.Credentials.ExpirationTime == nil {
+		return time.Time{}
+	}
+	return member.Status.Credentials.ExpirationTime.Time
+}
+
+// boolRank puts false before true.
+func boolRank(value bool) int {
+	if value {
+		return 1
+	}
+	return 0
+}

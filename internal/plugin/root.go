@@ -1,0 +1,98 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+)
+
+// errSaid says that a command has failed and has already told everything.
+var errSaid = errors.New("already told")
+
+// Run runs the plugin and returns the exit code.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	root := NewCommand(streams, clock.RealClock{})
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errSaid):
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintln(streams.ErrOut, "error: interrupted")
+	default:
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", oneLine(err.Error()))
+	}
+	return 1
+}
+
+// NewCommand returns the command with everything below it.
+func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Command {
+	t := &tool{IOStreams: streams, clock: clk, flags: genericclioptions.NewConfigFlags(true)}
+	root := &cobra.Command{
+		Use:   "flotilla",
+		Short: "Register members, and see and explain the fleet",
+		Long: `Register members of a Flotilla hub, and see and explain the fleet.
+
+The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flotilla"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	t.flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVar(&t.registrations, "registration-namespace", "flotilla-clusters", "Namespace of the registrations on the hub")
+	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
+	for _, add := range []func(*tool) *cobra.Command{
+		newRegister, newUnregister, newRotate, newStatus, newExpiries,
+	} {
+		command := add(t)
+		command.DisableFlagsInUseLine = true
+		root.AddCommand(command)
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
+	})
+	return root
+}
+
+// oneLine makes one line of a message of several.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// fault is an error that says what to do.
+type fault struct {
+	err    error
+	remedy string
+}
+
+// Error implements error.
+func (f *fault) Error() string { return oneLine(f.err.Error()) + "; " + f.remedy }
+
+// Unwrap implements the interface of errors.
+func (f *fault) Unwrap() error { return f.err }
+
+// faultf makes a fault; the remedy comes first.
+func faultf(remedy, format string, args ...any) error {
+	return &fault{err: fmt.Errorf(format, args...), remedy: remedy}
+}
+
+// exactlyOne takes one argument, which is called like that in the usage.
+func exactlyOne(usage string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s is needed, and nothing else; see %s --help", usage, c.CommandPath())
+		}
+		return nil
+	}
+}
