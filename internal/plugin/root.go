@@ -55,7 +55,7 @@ The hub is the cluster of the current context of your kubeconfig, or what --kube
 	root.PersistentFlags().StringVar(&t.registrations, "registration-namespace", "flotilla-clusters", "Namespace of the registrations on the hub")
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
-		newRegister, newUnregister, newRotate, newStatus, newExpiries,
+		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true

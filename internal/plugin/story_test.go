@@ -40,6 +40,7 @@ func TestPlugin(t *testing.T) {
 		{"rotate_prints_for_a_repository", (*story).rotatePrinted},
 		{"rotate_to_a_token_that_does_not_end", (*story).rotateLasting},
 		{"unregister_lets_go_and_revokes", (*story).unregister},
+		{"rbac_gives_what_a_kind_needs_in_some_namespaces", (*story).rbac},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			s.t = t
