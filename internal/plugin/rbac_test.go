@@ -30,7 +30,6 @@ func (s *story) rbac(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"shop", "pay"} {
 		ensure(t, eu1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		ensure(t, hubServer, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	printed := s.must("rbac", "--kinds", "Redis", "--namespaces", "shop")
 	show(t, "rbac", "rbac --kinds Redis --namespaces shop", result{out: roleIn(printed.out, "shop")})
@@ -40,7 +39,7 @@ func (s *story) rbac(t *testing.T) {
 		}
 	}
 	s.must("register", "eu-1", "--member-context", "eu-1-admin", "--kinds", "Redis", "--skip-manifests")
-	inside, outside := s.place(t, "shop", "eu-1"), s.place(t, "pay", "eu-1")
+	inside, outside := s.place(t, "shop", "session", "eu-1"), s.place(t, "pay", "session", "eu-1")
 	s.eventually("the Redis inside is made", func() (bool, error) {
 		err := eu1.Client.Get(ctx, client.ObjectKeyFromObject(inside), &appsv1.StatefulSet{})
 		return err == nil, client.IgnoreNotFound(err)
@@ -61,19 +60,6 @@ func (s *story) rbac(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the Redis outside has a StatefulSet (%v)", err)
 	}
-}
-
-// place has the hub place a Redis called cache in a cluster.
-func (s *story) place(t *testing.T, namespace, cluster string) *flotillav1.Redis {
-	t.Helper()
-	redis := &flotillav1.Redis{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cache"},
-		Spec:       flotillav1.RedisSpec{Placement: &flotillav1.Placement{Clusters: []string{cluster}}},
-	}
-	if err := hubServer.Client.Create(context.Background(), redis); err != nil {
-		t.Fatal(err)
-	}
-	return redis
 }
 
 // decode reads the objects of a manifest.

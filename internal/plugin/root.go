@@ -43,7 +43,14 @@ func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Comm
 		Short: "Register members, and see and explain the fleet",
 		Long: `Register members of a Flotilla hub, and see and explain the fleet.
 
-The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.`,
+The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.
+
+Commands that look into members (tree, why) get there, for each member, in the first of these ways
+that there is, and never guess further:
+  1. --member-context [CLUSTER=]CONTEXT: a context of your kubeconfig
+  2. a context of your kubeconfig that is called like the member
+  3. the registration Secret on the hub, if you may read it: you then act with the hub's own rights there
+A cluster that is not the one which the hub knows by that name is refused, whichever way leads to it.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flotilla"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -55,7 +62,7 @@ The hub is the cluster of the current context of your kubeconfig, or what --kube
 	root.PersistentFlags().StringVar(&t.registrations, "registration-namespace", "flotilla-clusters", "Namespace of the registrations on the hub")
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
-		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC,
+		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true

@@ -39,6 +39,9 @@ func TestPlugin(t *testing.T) {
 		{"rotate_keeps_both_when_the_hub_does_not_take_the_new_one", (*story).rotateRefused},
 		{"rotate_prints_for_a_repository", (*story).rotatePrinted},
 		{"rotate_to_a_token_that_does_not_end", (*story).rotateLasting},
+		{"objects_are_placed", (*story).objects},
+		{"tree_follows_an_object_to_the_nodes", (*story).tree},
+		{"why_names_the_deepest_cause", (*story).why},
 		{"unregister_lets_go_and_revokes", (*story).unregister},
 		{"rbac_gives_what_a_kind_needs_in_some_namespaces", (*story).rbac},
 	} {

@@ -54,6 +54,7 @@ type tool struct {
 	clock            clock.Clock
 	registrations    string
 	memberKubeconfig string
+	memberContexts   []string
 }
 
 // newScheme knows the built-in kinds, ours and CustomResourceDefinition.
@@ -237,6 +238,13 @@ func (t *tool) memberByContext(contextName string) (*site, error) {
 		return nil, faultf(remedy+"; kubectl config get-contexts lists them", "loading context %q: %w", contextName, err)
 	}
 	return newSite(config, fmt.Sprintf("the member (context %q)", contextName), remedy)
+}
+
+// addMemberContext adds --member-context to a command that looks into members.
+func (t *tool) addMemberContext(c *cobra.Command) {
+	c.Flags().StringArrayVar(&t.memberContexts, "member-context", nil,
+		"[CLUSTER=]CONTEXT: the context of your kubeconfig for a member; may be repeated. See kubectl flotilla --help for the other ways")
+	_ = c.RegisterFlagCompletionFunc("member-context", t.completeContexts)
 }
 
 // completeContexts offers the contexts of the member's kubeconfig.
