@@ -4,12 +4,14 @@
 package clusters
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 )
@@ -80,4 +82,16 @@ func RequiredRights(paused bool) []Right {
 		rights = append(rights, Right{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace, Kind: r.kind})
 	}
 	return rights
+}
+
+// CompareDefinition says how a member's CustomResourceDefinition of a kind of ours relates to the one of this build: the
+// fields of spec that it lacks, and its revision beside ours.
+func CompareDefinition(theirs *apiextensionsv1.CustomResourceDefinition) (lacks []MissingField, revision, ours int64, err error) {
+	for _, own := range definitions() {
+		if own.object.Name == theirs.Name {
+			state := stateOf(own, theirs)
+			return state.lacks, state.revision, state.ours, nil
+		}
+	}
+	return nil, 0, 0, errors.New("no definition of ours is called " + theirs.Name)
 }

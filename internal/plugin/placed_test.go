@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,10 +30,24 @@ func (s *story) place(t *testing.T, namespace, name string, clusters ...string) 
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       flotillav1.RedisSpec{Replicas: ptr.To[int32](2), Placement: &flotillav1.Placement{Clusters: clusters}},
 	}
-	if err := hubServer.Client.Create(context.Background(), redis); err != nil {
+	apply(t, redis, "Redis")
+	return redis
+}
+
+// apply applies an object to the hub as kubectl apply --server-side does.
+func apply(t *testing.T, object client.Object, kind string) {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return redis
+	applied := &unstructured.Unstructured{Object: fields}
+	applied.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(kind))
+	unstructured.RemoveNestedField(applied.Object, "status")
+	unstructured.RemoveNestedField(applied.Object, "metadata", "creationTimestamp")
+	if err := hubServer.Client.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("kubectl")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // objects places a Redis in both members and a NodePool in one. A test's control plane has no kubelet and no controller of
@@ -67,9 +83,7 @@ func (s *story) objects(t *testing.T) {
 			Placement:    &flotillav1.Placement{Clusters: []string{"eu-1"}},
 		},
 	}
-	if err := hubServer.Client.Create(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, pool, "NodePool")
 	s.shows(redis, "eu-1", flotillav1.ReasonReplicasNotReady, "ImagePullBackOff")
 	s.shows(redis, "us-1", flotillav1.ReasonPrimaryNotReady, "")
 	s.eventually("the NodePool is ready", func() (bool, error) {

@@ -32,7 +32,7 @@ func (s *story) rbac(t *testing.T) {
 		ensure(t, eu1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	printed := s.must("rbac", "--kinds", "Redis", "--namespaces", "shop")
-	show(t, "rbac", "rbac --kinds Redis --namespaces shop", result{out: roleIn(printed.out, "shop")})
+	show(t, "rbac", "rbac --kinds Redis --namespaces shop", result{shown: roleIn(printed.out, "shop")})
 	for _, object := range decode(t, printed.out) {
 		if err := eu1.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("test"), client.ForceOwnership); err != nil {
 			t.Fatalf("%s: %v", describe(object), err)

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,7 +47,7 @@ func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Comm
 
 The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.
 
-Commands that look into members (tree, why) get there, for each member, in the first of these ways
+Commands that look into members (tree, why, diff) get there, for each member, in the first of these ways
 that there is, and never guess further:
   1. --member-context [CLUSTER=]CONTEXT: a context of your kubeconfig
   2. a context of your kubeconfig that is called like the member
@@ -63,6 +65,7 @@ A cluster that is not the one which the hub knows by that name is refused, which
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
 		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
+		newDiff,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true
@@ -102,4 +105,16 @@ func exactlyOne(usage string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// readInput reads a file, or standard input for "-".
+func (t *tool) readInput(path string) ([]byte, error) {
+	if path == "-" {
+		return readAll(t.In)
+	}
+	content, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		return nil, faultf("give a file that can be read with -f", "reading the file: %w", err)
+	}
+	return content, nil
 }

@@ -42,6 +42,8 @@ func TestPlugin(t *testing.T) {
 		{"objects_are_placed", (*story).objects},
 		{"tree_follows_an_object_to_the_nodes", (*story).tree},
 		{"why_names_the_deepest_cause", (*story).why},
+		{"diff_tries_a_change_everywhere", (*story).diff},
+		{"diff_sees_an_older_schema", (*story).diffOlderSchema},
 		{"unregister_lets_go_and_revokes", (*story).unregister},
 		{"rbac_gives_what_a_kind_needs_in_some_namespaces", (*story).rbac},
 	} {
@@ -121,7 +123,7 @@ func (s *story) status(t *testing.T) {
 func (s *story) statusWatch(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	screen, ended := &screen{}, make(chan int)
-	go func() { ended <- s.runInto(ctx, screen, io.Discard, "status", "--watch") }()
+	go func() { ended <- s.runInto(ctx, strings.NewReader(""), screen, io.Discard, "status", "--watch") }()
 	s.eventually("the fleet shows", func() (bool, error) { return strings.Contains(screen.String(), "us-1"), nil })
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: "broken", Labels: map[string]string{flotillav1.LabelCluster: "true"}}}
 	ensure(t, hubServer, secret)

@@ -52,13 +52,14 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubServer, &eu1, &us1)) }
 type world struct {
 	t          *testing.T
 	kubeconfig string
-	answers    io.Reader
+	// answers are what is typed, line by line.
+	answers []string
 }
 
 // newWorld writes the kubeconfig and makes the namespaces that config/hub makes.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), answers: strings.NewReader("")}
+	w := &world{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	config := clientcmdapi.NewConfig()
 	add := func(name string, from *rest.Config) {
 		config.Clusters[name] = &clientcmdapi.Cluster{Server: from.Host, CertificateAuthorityData: from.CAData}
@@ -148,22 +149,43 @@ func (w *world) startManager() {
 
 // result is what a command has done.
 type result struct {
-	out, err string
-	code     int
+	// shown is what a terminal shows: both outputs, and what is typed.
+	out, err, shown string
+	code            int
 }
 
 // run runs the plugin as a shell would.
 func (w *world) run(args ...string) result {
 	w.t.Helper()
 	var out, errOut bytes.Buffer
-	code := w.runInto(context.Background(), &out, &errOut, args...)
-	return result{out: out.String(), err: errOut.String(), code: code}
+	shown := &screen{}
+	code := w.runInto(context.Background(), &typist{w, shown}, io.MultiWriter(&out, shown), io.MultiWriter(&errOut, shown), args...)
+	return result{out: out.String(), err: errOut.String(), shown: shown.String(), code: code}
 }
 
-func (w *world) runInto(ctx context.Context, out, errOut io.Writer, args ...string) int {
+func (w *world) runInto(ctx context.Context, in io.Reader, out, errOut io.Writer, args ...string) int {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	return Run(ctx, append([]string{"--kubeconfig", w.kubeconfig}, args...), genericiooptions.IOStreams{In: w.answers, Out: out, ErrOut: errOut})
+	return Run(ctx, append([]string{"--kubeconfig", w.kubeconfig}, args...), genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut})
+}
+
+// typist types the answers, and the terminal shows them.
+type typist struct {
+	*world
+	shown io.Writer
+}
+
+// Read implements io.Reader, a line at a time.
+func (a *typist) Read(into []byte) (int, error) {
+	if len(a.answers) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(into, a.answers[0])
+	_, _ = io.WriteString(a.shown, a.answers[0][:n])
+	if a.answers[0] = a.answers[0][n:]; a.answers[0] == "" {
+		a.answers = a.answers[1:]
+	}
+	return n, nil
 }
 
 // screen is what a command that goes on has printed so far.
@@ -311,7 +333,7 @@ func show(t *testing.T, name, command string, got result) {
 	if parts == nil {
 		t.Fatalf("%s has no block <!-- output: %s --> with ```console after it", document, name)
 	}
-	text := "$ kubectl flotilla " + command + "\n" + normal(got.err) + normal(got.out)
+	text := "$ kubectl flotilla " + command + "\n" + normal(got.shown)
 	if *update {
 		fresh := append(append(append([]byte{}, parts[1]...), text...), parts[3]...)
 		if err := os.WriteFile(document, bytes.Replace(page, parts[0], fresh, 1), 0o600); err != nil {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -297,6 +298,16 @@ func cutList(items []string, limit int) string {
 		return strings.Join(items, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ", "), len(items)-limit)
+}
+
+// readAll reads what a file of manifests may hold.
+func readAll(from io.Reader) ([]byte, error) {
+	const limit = 16 << 20
+	content, err := io.ReadAll(io.LimitReader(from, limit))
+	if err != nil {
+		return nil, fmt.Errorf("reading standard input: %w", err)
+	}
+	return content, nil
 }
 
 // isTerminal says whether a stream is a terminal.
