@@ -95,3 +95,12 @@ func CompareDefinition(theirs *apiextensionsv1.CustomResourceDefinition) (lacks 
 	}
 	return nil, 0, 0, errors.New("no definition of ours is called " + theirs.Name)
 }
+
+// DefinitionNames are the names of the CustomResourceDefinitions that a member needs.
+func DefinitionNames() []string {
+	var names []string
+	for _, own := range definitions() {
+		names = append(names, own.object.Name)
+	}
+	return names
+}

@@ -131,4 +131,7 @@ func (s *story) diffOlderSchema(t *testing.T) {
 	if !strings.Contains(got.out, "the CRD there lacks spec.priorityClassName; apply config/member there") {
 		t.Errorf("it says\n%s", got.out)
 	}
+	if sick := s.run("doctor", "us-1"); !strings.Contains(sick.out, "lacks spec.priorityClassName") {
+		t.Errorf("doctor says\n%s", sick.out)
+	}
 }

@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -54,6 +56,29 @@ func memberManifests() ([]*unstructured.Unstructured, error) {
 	rank := map[string]int{"Namespace": -2, "CustomResourceDefinition": -1}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	return objects, nil
+}
+
+// memberRoles are the rights among the manifests: what holds in the whole member and what only in a namespace.
+func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
+	objects, err := memberManifests()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, object := range objects {
+		role := &rbacv1.ClusterRole{}
+		if object.GetKind() != "ClusterRole" && object.GetKind() != "Role" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role); err != nil {
+			return nil, nil, fmt.Errorf("reading %s %q of this build: %w", object.GetKind(), object.GetName(), err)
+		}
+		if object.GetKind() == "ClusterRole" {
+			clusterWide = append(clusterWide, role.Rules...)
+		} else {
+			inSystem = append(inSystem, role.Rules...)
+		}
+	}
+	return clusterWide, inSystem, nil
 }
 
 // isRights says whether an object gives somebody rights, and so is taken back when the hub lets go of the member.

@@ -43,7 +43,8 @@ func TestPlugin(t *testing.T) {
 		{"tree_follows_an_object_to_the_nodes", (*story).tree},
 		{"why_names_the_deepest_cause", (*story).why},
 		{"diff_tries_a_change_everywhere", (*story).diff},
-		{"diff_sees_an_older_schema", (*story).diffOlderSchema},
+		{"diff_and_doctor_see_an_older_schema", (*story).diffOlderSchema},
+		{"doctor_finds_what_is_wrong", (*story).doctor},
 		{"unregister_lets_go_and_revokes", (*story).unregister},
 		{"rbac_gives_what_a_kind_needs_in_some_namespaces", (*story).rbac},
 	} {
