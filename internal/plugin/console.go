@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -185,6 +186,17 @@ func (t *tool) printAs(format string, object runtime.Object) error {
 // badOutput refuses a value of -o.
 func badOutput(format string, known ...string) error {
 	return faultf("use one of "+strings.Join(known, ", "), "the output format %q is not known", format)
+}
+
+// ask asks a question whose answer is no unless it is yes. The end of the input is no.
+func (t *tool) ask(answers *bufio.Reader, format string, args ...any) bool {
+	_, _ = fmt.Fprintf(t.ErrOut, format+" [y/N] ", args...)
+	answer, err := answers.ReadString('\n')
+	if err != nil {
+		t.say("")
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
 }
 
 // or returns a text, or a dash for none.

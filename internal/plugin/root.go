@@ -47,7 +47,7 @@ func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Comm
 
 The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.
 
-Commands that look into members (tree, why, diff, doctor) get there, for each member, in the first of these ways
+Commands that look into members (tree, why, diff, doctor, prune) get there, for each member, in the first of these ways
 that there is, and never guess further:
   1. --member-context [CLUSTER=]CONTEXT: a context of your kubeconfig
   2. a context of your kubeconfig that is called like the member
@@ -65,7 +65,7 @@ A cluster that is not the one which the hub knows by that name is refused, which
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
 		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
-		newDiff, newDoctor,
+		newDiff, newPrune, newDoctor,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true
