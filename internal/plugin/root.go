@@ -65,7 +65,7 @@ A cluster that is not the one which the hub knows by that name is refused, which
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
 		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
-		newDiff, newPrune, newDoctor,
+		newDiff, newPrune, newDetach, newDoctor,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true

@@ -1,0 +1,89 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func (s *story) detachRefused(*testing.T) {
+	s.fails([]string{`hub "hub" is not gone`, "kubectl flotilla unregister"}, "--context", "eu-1-admin", "detach", "--yes")
+	s.fails([]string{"so it is a hub"}, "--context", "hub", "detach", "--yes")
+	s.fails([]string{"--context is missing"}, "detach", "--yes")
+}
+
+func TestDetach_frees_a_member_from_a_hub_that_is_gone(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}})
+	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lost"}})
+	claim := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: serviceAccount},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("old-hub/instance"), LeaseDurationSeconds: new(int32(180)),
+			RenewTime: new(metav1.NewMicroTime(time.Now().Add(-2 * time.Hour))),
+		},
+	}
+	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "lost", Name: "cache", Finalizers: []string{flotillav1.FinalizerRedis, "example.com/other"}}}
+	leaving := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "lost", Name: "leaving", Finalizers: []string{flotillav1.FinalizerRedis}}}
+	pool := &flotillav1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "lost", Finalizers: []string{flotillav1.FinalizerNodePool}},
+		Spec:       flotillav1.NodePoolSpec{NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"pool": "lost"}}},
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "node-lost", Labels: map[string]string{"pool": "lost", "example.com/tier": "front"},
+		Annotations: map[string]string{flotillav1.AnnotationNodeRecord: "{}", "example.com/own": "yes"},
+	}}
+	for _, object := range []client.Object{claim, redis, leaving, pool, node} {
+		ensure(t, us1, object)
+	}
+	t.Cleanup(func() {
+		redis.Finalizers = nil
+		_ = us1.Client.Update(ctx, redis)
+		for _, object := range []client.Object{redis, pool, node} {
+			_ = us1.Client.Delete(ctx, object)
+		}
+	})
+	if err := us1.Client.Delete(ctx, leaving); err != nil {
+		t.Fatal(err)
+	}
+
+	w.fails([]string{"nothing was changed", "answer y"}, "--context", "us-1-admin", "detach")
+	if err := us1.Client.Get(ctx, client.ObjectKeyFromObject(claim), claim); err != nil {
+		t.Errorf("without an answer: %v", err)
+	}
+	w.answers = []string{"y\n"}
+	show(t, "detach", "detach --context us-1-admin", w.must("--context", "us-1-admin", "detach"))
+
+	for _, gone := range []client.Object{claim, leaving} {
+		if err := us1.Client.Get(ctx, client.ObjectKeyFromObject(gone), gone); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s is there (%v)", gone, gone.GetName(), err)
+		}
+	}
+	for _, kept := range []client.Object{redis, pool, node} {
+		if err := us1.Client.Get(ctx, client.ObjectKeyFromObject(kept), kept); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(redis.Finalizers) != 1 || redis.Finalizers[0] != "example.com/other" || len(pool.Finalizers) != 0 {
+		t.Errorf("the finalizers are %v and %v", redis.Finalizers, pool.Finalizers)
+	}
+	if _, recorded := node.Annotations[flotillav1.AnnotationNodeRecord]; recorded || node.Annotations["example.com/own"] != "yes" || node.Labels["example.com/tier"] != "front" {
+		t.Errorf("the node has annotations %v and labels %v", node.Annotations, node.Labels)
+	}
+	if got := w.must("--context", "us-1-admin", "detach"); !strings.Contains(got.out, "Nothing of a hub is left") {
+		t.Errorf("a second time it says\n%s", got.out)
+	}
+}
