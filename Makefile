@@ -90,6 +90,7 @@ e2e: build ## Run real Redis on real nodes through what goes wrong, RUN= picks s
 .PHONY: build
 build: ## Build bin/manager and bin/kubectl-flotilla.
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/manager ./cmd/kubectl-flotilla
+	@install -m 755 hack/kubectl_complete-flotilla bin/
 
 .PHONY: generate
 generate: ## Generate deep copies, schemas and docs/api.md from api/.

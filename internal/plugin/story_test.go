@@ -46,6 +46,7 @@ func TestPlugin(t *testing.T) {
 		{"diff_and_doctor_see_an_older_schema", (*story).diffOlderSchema},
 		{"doctor_finds_what_is_wrong", (*story).doctor},
 		{"prune_deletes_what_it_is_told_to", (*story).prune},
+		{"completion_knows_the_fleet", (*story).complete},
 		{"detach_is_refused_while_the_hub_is_there", (*story).detachRefused},
 		{"unregister_lets_go_and_revokes", (*story).unregister},
 		{"rbac_gives_what_a_kind_needs_in_some_namespaces", (*story).rbac},
