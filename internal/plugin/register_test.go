@@ -73,7 +73,7 @@ func TestRegister_what_cannot_be_a_member_is_refused_and_leaves_nothing(t *testi
 func TestRegister_without_a_manager_is_taken_back(t *testing.T) {
 	w := newWorld(t)
 	got := w.fails([]string{"no manager took the registration", "make sure that the manager runs"},
-		"register", "us-2", "--member-context", "us-1-admin", "--timeout", "3s")
+		"register", "us-2", "--member-context", "us-1-admin", "--timeout", "1s")
 	if !strings.Contains(got.err, "the credential is revoked") {
 		t.Errorf("it says\n%s", got.err)
 	}
