@@ -58,7 +58,7 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 
 .PHONY: test
 test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
-	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./docs ./internal/...
+	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
@@ -93,11 +93,12 @@ build: ## Build bin/manager and bin/kubectl-flotilla.
 	@install -m 755 hack/kubectl_complete-flotilla bin/
 
 .PHONY: generate
-generate: ## Generate deep copies, schemas and docs/api.md from api/.
-	@hack/build.sh $(GENERATORS)
+generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ from config/.
+	@hack/build.sh $(GENERATORS) kubectl
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	bin/crd-ref-docs --source-path=api --config=hack/crd-ref-docs.yaml --renderer=markdown --output-path=docs/api.md >/dev/null
+	hack/dist.sh
 
 .PHONY: fmt
 fmt: ## Format the code.

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Renders config/ into one file for a hub and one for a member. Usage: hack/dist.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT"
+
+# render writes a file beside its place and moves it there when it is whole.
+render() { # <folder of config> <file> <what it is>
+	{
+		say "# $3: kubectl apply --server-side -f dist/$2"
+		say "# Rendered from config/$1 by \`make generate\`."
+		"$BIN/kubectl" kustomize "config/$1"
+	} >"dist/$2.new"
+	mv "dist/$2.new" "dist/$2"
+}
+
+mkdir -p dist
+render default install.yaml 'Flotilla on a hub'
+render member member.yaml 'What a member needs, to be applied there by its administrator'
