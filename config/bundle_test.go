@@ -4,9 +4,6 @@
 package config
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/flotilla-dev/flotilla/internal/testenv"
@@ -27,8 +23,8 @@ import (
 
 // The two files that people install.
 const (
-	hubBundle    = "../dist/install.yaml"
-	memberBundle = "../dist/member.yaml"
+	hubBundle    = "dist/install.yaml"
+	memberBundle = "dist/member.yaml"
 )
 
 var hub, member *testenv.Cluster
@@ -38,34 +34,19 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hub, &member)) }
 // objectsIn reads the objects of a file in its order.
 func objectsIn(t testing.TB, path string) []*unstructured.Unstructured {
 	t.Helper()
-	content, err := os.ReadFile(path)
+	objects, err := testenv.Objects(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []*unstructured.Unstructured
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		switch err := decoder.Decode(object); {
-		case errors.Is(err, io.EOF):
-			return objects
-		case err != nil:
-			t.Fatalf("reading %s: %v", path, err)
-		case len(object.Object) > 0:
-			objects = append(objects, object)
-		}
-	}
+	return objects
 }
 
 // install applies a file as kubectl apply --server-side does.
 func install(t testing.TB, cluster *testenv.Cluster, path string) []*unstructured.Unstructured {
 	t.Helper()
-	objects := objectsIn(t, path)
-	for _, object := range objects {
-		err := cluster.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("kubectl"), client.ForceOwnership)
-		if err != nil {
-			t.Fatalf("applying %s %s: %v", object.GetKind(), object.GetName(), err)
-		}
+	objects, err := cluster.Apply(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return objects
 }

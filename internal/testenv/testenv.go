@@ -55,6 +55,11 @@ type Cluster struct {
 	env *envtest.Environment
 	// dir is where the files of the API server are.
 	dir string
+
+	// joining makes the cluster a member, once.
+	joining sync.Once
+	asHub   *rest.Config
+	joinErr error
 }
 
 // Start starts one API server with etcd and our CRDs, and stops it at the end of the test.

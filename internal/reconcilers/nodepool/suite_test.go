@@ -59,6 +59,10 @@ func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 	t.Helper()
 	h := &harness{t: t, api: control.Client, clock: clocktesting.NewFakePassiveClock(time.Now()), wire: &wire{}, ledger: &Ledger{}}
 	config := rest.CopyConfig(control.Config)
+	if control == shared {
+		// In production the rights and policies of a member hold.
+		config = control.AsHub(t)
+	}
 	config.QPS = -1
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return h.wire.around(next) })
 	managed, err := labels.Parse(flotillav1.LabelNodePool)

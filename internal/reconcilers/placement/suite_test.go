@@ -126,7 +126,7 @@ func newFixture(t *testing.T, kind fleet.Kind) *fixture {
 	hub, member := counting(t, hubServer.Config, writes), counting(t, memberServer.Config, writes)
 	f := &fixture{
 		t: t, hub: hub, member: member, writes: writes, events: events.NewFakeRecorder(100),
-		directory: &directory{snapshots: map[string]clusters.Snapshot{eu1: snapshotOf(eu1)}, member: uncached{client: member}},
+		directory: &directory{snapshots: map[string]clusters.Snapshot{eu1: snapshotOf(eu1)}, member: uncached{client: counting(t, memberServer.AsHub(t), writes)}},
 	}
 	f.r = &Reconciler{
 		Kind: kind, Hub: hub, HubReader: hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events, Clock: clock.RealClock{},

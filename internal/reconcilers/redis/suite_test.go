@@ -78,7 +78,7 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	selected := cache.ByObject{Label: labels.NewSelector().Add(*hasLabel)}
-	e.cluster, err = cluster.New(member.Config, func(options *cluster.Options) {
+	e.cluster, err = cluster.New(member.AsHub(t), func(options *cluster.Options) {
 		options.Scheme = testenv.Scheme()
 		options.Cache.DefaultNamespaces = map[string]cache.Config{e.namespace: {}}
 		options.Cache.ByObject = map[client.Object]cache.ByObject{
