@@ -16,6 +16,10 @@ MANAGER_ARGS ?=
 RUN ?= .
 # How long each fuzz target of `make drill` runs.
 FUZZTIME ?= 5m
+# What `manager --version` tells, and the name of the image of `make image`.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+IMAGE ?= ghcr.io/flotilla-dev/flotilla-manager:$(VERSION)
 export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
@@ -59,6 +63,7 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 .PHONY: test
 test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
 	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
+	go -C hack/image test -race .
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
@@ -89,8 +94,13 @@ e2e: build ## Run real Redis on real nodes through what goes wrong, RUN= picks s
 
 .PHONY: build
 build: ## Build bin/manager and bin/kubectl-flotilla.
-	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/manager ./cmd/kubectl-flotilla
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ ./cmd/manager ./cmd/kubectl-flotilla
 	@install -m 755 hack/kubectl_complete-flotilla bin/
+
+.PHONY: image
+image: ## Pack the manager as IMAGE= for amd64 and arm64 in dist/flotilla-manager.tar, without a container engine.
+	@hack/build.sh image
+	@hack/image.sh '$(IMAGE)' '$(VERSION)' '$(COMMIT)'
 
 .PHONY: generate
 generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ from config/.

@@ -137,6 +137,7 @@ var settings = []setting{
 func loadConfig(args []string) (*Config, error) {
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	file := flags.String("config", "", "configuration file (YAML)")
+	flags.Bool("version", false, "print the version and exit")
 	v := viper.New()
 	v.SetEnvPrefix("FLOTILLA")
 	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))

@@ -7,7 +7,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -15,13 +17,17 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func run(args []string, out io.Writer) error {
+	if slices.Contains(args, "--version") {
+		_, err := fmt.Fprintln(out, theBuild())
+		return err
+	}
 	cfg, err := loadConfig(args)
 	if err != nil {
 		return err
@@ -29,7 +35,7 @@ func run(args []string) error {
 	log := newLogger(cfg.Log, os.Stderr)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
-	log.Info("Starting", "config", cfg)
+	log.Info("Starting", "build", theBuild().String(), "config", cfg)
 
 	ctx := ctrl.SetupSignalHandler()
 	mgr, err := newManager(cfg)
