@@ -4,14 +4,19 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
@@ -108,15 +113,154 @@ func TestLoadConfig_UnknownKey(t *testing.T) {
 	}
 }
 
-func TestConfig_EveryKeyIsDocumented(t *testing.T) {
+// samples are values other than the default for every key, as a file has them; as text they are what flags and variables take.
+var samples = map[string]any{
+	"kubeconfig":                    "/etc/hub",
+	"hub.id":                        "europe",
+	"registration.sources":          []any{map[string]any{"namespace": "fleet", "conventions": []any{"flotilla", "argo-cd"}}},
+	"registration.allowSystemRoots": true,
+	"registration.allowProxyURL":    true,
+	"registration.allowedCIDRs":     []any{"10.0.0.0/8", "fd00::/8"},
+	"registration.deniedCIDRs":      []any{"10.1.0.0/16", "10.2.0.0/16"},
+	"registration.allowedHosts":     []any{"*.example.com", "10.3.0.1"},
+	"members.namespaces":            []any{"default", "kube-cache"},
+	"members.createNamespaces":      false,
+	"members.copyMetadata":          []any{"example.com/", "team"},
+	"members.crds":                  "Install",
+	"removals.budget":               7,
+	"tenancy":                       "Enforced",
+	"workers":                       3,
+	"leaderElection.enabled":        false,
+	"leaderElection.namespace":      "elsewhere",
+	"metrics.bindAddress":           ":1",
+	"health.bindAddress":            ":2",
+	"log.format":                    "json",
+	"log.verbosity":                 4,
+}
+
+// sampleText is a sample as a flag or a variable has it.
+func sampleText(key string) string {
+	if key == "registration.sources" {
+		return "fleet:flotilla+argo-cd"
+	}
+	list, ok := samples[key].([]any)
+	if !ok {
+		return fmt.Sprint(samples[key])
+	}
+	words := make([]string, 0, len(list))
+	for _, word := range list {
+		words = append(words, fmt.Sprint(word))
+	}
+	return strings.Join(words, ",")
+}
+
+// keysOf are the keys that a struct has, with the value of each.
+func keysOf(value reflect.Value, prefix string) map[string]any {
+	keys := map[string]any{}
+	for i := range value.NumField() {
+		key := prefix + value.Type().Field(i).Tag.Get("mapstructure")
+		if field := value.Field(i); field.Kind() == reflect.Struct {
+			maps.Copy(keys, keysOf(field, key+"."))
+		} else {
+			keys[key] = field.Interface()
+		}
+	}
+	return keys
+}
+
+func TestConfig_every_key_can_be_set_by_flag_environment_and_file(t *testing.T) {
+	defaults, err := loadConfig([]string{"--hub-id=hub"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Sorted(maps.Keys(keysOf(reflect.ValueOf(*defaults), "")))
+	var set []string
+	for _, s := range settings {
+		set = append(set, s.key)
+	}
+	slices.Sort(set)
+	if diff := cmp.Diff(known, set); diff != "" {
+		t.Fatalf("keys of the struct and of the settings (-struct +settings):\n%s", diff)
+	}
+	if diff := cmp.Diff(known, slices.Sorted(maps.Keys(samples))); diff != "" {
+		t.Fatalf("keys of the struct and of the samples of this test (-struct +samples):\n%s", diff)
+	}
+	for _, key := range known {
+		t.Run(key, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			document := map[string]any{}
+			nested, last := document, key
+			for before, after, found := strings.Cut(last, "."); found; before, after, found = strings.Cut(last, ".") {
+				below := map[string]any{}
+				nested[before] = below
+				nested, last = below, after
+			}
+			nested[last] = samples[key]
+			content, err := yaml.Marshal(document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var args []string
+			if key != "hub.id" {
+				args = append(args, "--hub-id=hub")
+			}
+			got := map[string]any{}
+			read := func(way string, args ...string) {
+				t.Helper()
+				cfg, err := loadConfig(args)
+				if err != nil {
+					t.Fatalf("by %s: %v", way, err)
+				}
+				got[way] = keysOf(reflect.ValueOf(*cfg), "")[key]
+			}
+			read("flag", append(args, "--"+flagName(key)+"="+sampleText(key))...)
+			read("file", append(args, "--config", file)...)
+			t.Setenv(envName(key), sampleText(key))
+			read("environment", args...)
+			for _, way := range []string{"file", "environment"} {
+				if diff := cmp.Diff(got["flag"], got[way]); diff != "" {
+					t.Errorf("by flag and by %s (-flag +%s):\n%s", way, way, diff)
+				}
+			}
+			if reflect.DeepEqual(got["flag"], keysOf(reflect.ValueOf(*defaults), "")[key]) {
+				t.Errorf("set to %v, it is as by default: %v", samples[key], got["flag"])
+			}
+		})
+	}
+}
+
+// TestConfig_the_page_has_every_key_with_its_default_and_no_other compares docs/operations.md with the settings.
+func TestConfig_the_page_has_every_key_with_its_default_and_no_other(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range settings {
-		row := "| `" + s.key + "` | `" + envName(s.key) + "` |"
-		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/operations.md lacks a row %q", row)
+	documented := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `(FLOTILLA_[A-Z_]+)` \\|([^|]*)\\|")
+	for _, match := range row.FindAllStringSubmatch(string(page), -1) {
+		if match[2] != envName(match[1]) {
+			t.Errorf("%s is read from %s, not from %s", match[1], envName(match[1]), match[2])
 		}
+		documented[match[1]] = strings.Trim(match[3], "` ")
+	}
+	for _, s := range settings {
+		value, found := documented[s.key]
+		want := fmt.Sprint(s.value)
+		if list, ok := s.value.([]string); ok {
+			want = strings.Join(list, ",")
+		}
+		if s.key == "hub.id" {
+			want = "required"
+		}
+		if !found || value != want {
+			t.Errorf("%s: the page says %q, the default is %q", s.key, value, want)
+		}
+		delete(documented, s.key)
+	}
+	if len(documented) > 0 {
+		t.Errorf("the page has keys that do not exist: %v", documented)
 	}
 }
