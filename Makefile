@@ -62,6 +62,7 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 
 .PHONY: test
 test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
+	@hack/build.sh promtool
 	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
 	go -C hack/image test -race .
 	go test -race -timeout 20m ./test/fleet/...
@@ -139,4 +140,4 @@ control-plane: ## Build etcd, the Kubernetes control plane, kubectl and kwok int
 
 .PHONY: tools
 tools: control-plane ## Build everything into bin/, generators and linter included.
-	@hack/build.sh $(GENERATORS) golangci-lint
+	@hack/build.sh $(GENERATORS) golangci-lint promtool

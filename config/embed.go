@@ -1,7 +1,8 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds the manifests of a member, so that kubectl flotilla applies the very ones that are reviewed.
+// Package config is what people install, as kustomizations. It holds the manifests of a member, so that kubectl flotilla
+// applies the very ones that are reviewed. Its tests try what `make generate` renders of it into dist.
 package config
 
 import "embed"

@@ -17,3 +17,12 @@ render() { # <folder of config> <file> <what it is>
 mkdir -p dist
 render default install.yaml 'Flotilla on a hub'
 render member member.yaml 'What a member needs, to be applied there by its administrator'
+
+# The Prometheus Operator takes rules in an object.
+{
+	say '# Alerts for the Prometheus Operator: kubectl apply --server-side -f dist/prometheusrule.yaml'
+	say '# Made of config/prometheus/alerts.yaml by `make generate`.'
+	printf 'apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: flotilla\n  namespace: flotilla-system\nspec:\n'
+	sed '/^#/d; s/^/  /' config/prometheus/alerts.yaml
+} >dist/prometheusrule.yaml.new
+mv dist/prometheusrule.yaml.new dist/prometheusrule.yaml
