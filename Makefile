@@ -65,6 +65,7 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 	@hack/build.sh promtool
 	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
 	go -C hack/image test -race .
+	go -C hack/chart test .
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
@@ -104,7 +105,7 @@ image: ## Pack the manager as IMAGE= for amd64 and arm64 in dist/flotilla-manage
 	@hack/image.sh '$(IMAGE)' '$(VERSION)' '$(COMMIT)'
 
 .PHONY: generate
-generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ from config/.
+generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ and charts/ from config/.
 	@hack/build.sh $(GENERATORS) kubectl
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases

@@ -26,3 +26,11 @@ render member member.yaml 'What a member needs, to be applied there by its admin
 	sed '/^#/d; s/^/  /' config/prometheus/alerts.yaml
 } >dist/prometheusrule.yaml.new
 mv dist/prometheusrule.yaml.new dist/prometheusrule.yaml
+
+# The chart is made of the same file.
+! grep -n '{{' dist/install.yaml || die 'dist/install.yaml has braces that Helm would take for its own'
+{
+	say '{{- /* Made of dist/install.yaml by `make generate`. */ -}}'
+	awk -f hack/chart.awk dist/install.yaml
+} >charts/flotilla/templates/install.yaml.new
+mv charts/flotilla/templates/install.yaml.new charts/flotilla/templates/install.yaml

@@ -1,0 +1,142 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chart tests the Helm chart with Helm's own renderer.
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+type object map[string]any
+
+// objects reads the objects of a text, by kind, namespace and name.
+func objects(t *testing.T, text string) map[string]object {
+	t.Helper()
+	found := map[string]object{}
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		read := object{}
+		if err := yaml.UnmarshalStrict([]byte(document), &read); err != nil {
+			t.Fatalf("%v in:\n%s", err, document)
+		}
+		if len(read) == 0 {
+			continue
+		}
+		metadata := read["metadata"].(map[string]any)
+		key := fmt.Sprint(read["kind"], " ", metadata["namespace"], " ", metadata["name"])
+		if _, twice := found[key]; twice {
+			t.Errorf("%s is there twice", key)
+		}
+		found[key] = read
+	}
+	return found
+}
+
+// render does what helm template does.
+func render(t *testing.T, values map[string]any) (map[string]object, error) {
+	t.Helper()
+	chart, err := loader.Load("../../charts/flotilla")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := chartutil.ToRenderValues(chart, values, chartutil.ReleaseOptions{Name: "flotilla", Namespace: "elsewhere", IsInstall: true}, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		t.Fatalf("the chart has %d templates", len(files))
+	}
+	for _, text := range files {
+		return objects(t, text), nil
+	}
+	return nil, nil
+}
+
+func installed(t *testing.T) map[string]object {
+	t.Helper()
+	content, err := os.ReadFile("../../dist/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects(t, string(content))
+}
+
+func text(t *testing.T, value any) string {
+	t.Helper()
+	content, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestChart_has_the_objects_of_the_manifest(t *testing.T) {
+	want := installed(t)
+	got, err := render(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want) < 15 {
+		t.Errorf("dist/install.yaml has %d objects only", len(want))
+	}
+	for key, object := range want {
+		if !reflect.DeepEqual(object, got[key]) {
+			t.Errorf("%s: dist/install.yaml has\n%s\nthe chart has\n%s", key, text(t, object), text(t, got[key]))
+		}
+		delete(got, key)
+	}
+	for key := range got {
+		t.Errorf("dist/install.yaml lacks %s of the chart", key)
+	}
+}
+
+// TestChart_takes_values sets each of them, and expects that nothing else changes.
+func TestChart_takes_values(t *testing.T) {
+	got, err := render(t, map[string]any{
+		"hubID": "europe", "image": map[string]any{"repository": "registry.example.com/flotilla", "tag": "v9"}, "replicas": 3,
+		"namespace": "ops", "createNamespace": false, "registrationNamespace": "fleet", "extraArgs": []any{"--workers=32", "--tenancy=Enforced"},
+		"resources": map[string]any{"requests": map[string]any{"cpu": "2", "memory": "1Gi"}, "limits": map[string]any{"memory": "4Gi"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile("../../dist/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer(
+		"flotilla-system", "ops", "flotilla-clusters", "fleet", "  replicas: 2\n", "  replicas: 3\n", "cpu: 100m", `cpu: "2"`, "memory: 256Mi", "memory: 1Gi", "memory: 2Gi", "memory: 4Gi",
+		"- --hub-id=hub\n", "- --hub-id=europe\n        - --leader-election-namespace=ops\n        - --registration-sources=fleet:flotilla+multicluster-runtime\n        - --workers=32\n        - --tenancy=Enforced\n",
+		"image: ghcr.io/flotilla-dev/flotilla-manager:v0.1.0", "image: registry.example.com/flotilla:v9",
+	).Replace(string(content))
+	want := objects(t, changed)
+	delete(want, "Namespace <nil> ops")
+	for key, object := range want {
+		if !reflect.DeepEqual(object, got[key]) {
+			t.Errorf("%s: want\n%s\nthe chart has\n%s", key, text(t, object), text(t, got[key]))
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the chart has %d objects, want %d", len(got), len(want))
+	}
+}
+
+func TestChart_needs_a_name_for_the_hub(t *testing.T) {
+	if _, err := render(t, map[string]any{"hubID": ""}); err == nil || !strings.Contains(err.Error(), "hubID is the name of this hub") {
+		t.Errorf("without a name: %v", err)
+	}
+}
