@@ -118,7 +118,7 @@ func hubRebuilt(t *testing.T, f *fleet) {
 	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing in any member changes")
 
 	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
-	for name, region := range map[string]string{"member-1": "eu", "member-2": "eu", "member-3": "us"} {
+	for name, region := range f.regions() {
 		f.register(t, name, region)
 	}
 	f.startManager(t)

@@ -85,11 +85,7 @@ func start(t *testing.T, registered int) *fleet {
 	}
 	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
 	f.command(t, "go", "build", "-race", "-o", filepath.Join(f.dir, "manager"), "./cmd/manager")
-	for i, name := range f.registered() {
-		region := "us"
-		if i < 2 {
-			region = "eu"
-		}
+	for name, region := range f.regions() {
 		f.prepareMember(t, name)
 		f.register(t, name, region)
 	}
@@ -101,6 +97,18 @@ func start(t *testing.T, registered int) *fleet {
 
 // registered are the members that are registered at the start.
 func (f *fleet) registered() []string { return f.memberNames()[:f.count] }
+
+// regions are the regions of the registered members.
+func (f *fleet) regions() map[string]string {
+	regions := map[string]string{}
+	for i, name := range f.registered() {
+		regions[name] = "us"
+		if i < 2 {
+			regions[name] = "eu"
+		}
+	}
+	return regions
+}
 
 func (f *fleet) memberNames() []string {
 	var names []string
