@@ -127,6 +127,7 @@ func kindsRemovedFromMember(t *testing.T, f *fleet) {
 	f.expectJoined(t, name)
 	expectBack(t, f, name)
 	f.expectConverged(t, name)
+	f.settled(t, name)
 	g.Expect(cmp.Diff(before, f.lasting(t, name))).To(BeEmpty(), "nodes, data and password are as they were")
 }
 
@@ -149,6 +150,7 @@ func kindsInstalledInMember(t *testing.T, f *fleet) {
 	expectBack(t, f, name)
 	f.expectConverged(t, name)
 	expectReaction(t, f, name)
+	f.settled(t, name)
 	g.Expect(cmp.Diff(before, f.lasting(t, name))).To(BeEmpty(), "nodes, data and password are as they were")
 	f.stopManager(t)
 	f.startManager(t)
