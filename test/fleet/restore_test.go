@@ -125,6 +125,9 @@ func kindsRemovedFromMember(t *testing.T, f *fleet) {
 
 	f.prepareMember(t, name)
 	f.expectJoined(t, name)
+	// What the Redis of before consisted of is in the way until the garbage collector, which looks for new kinds every 30 s,
+	// has found out that its owner is gone.
+	g.Eventually(func() string { return conditionStatus(f.hubRedis().Status.Conditions, flotillav1.ConditionFullyReady) }, 2*time.Minute, time.Second).Should(Equal("True"))
 	expectBack(t, f, name)
 	f.expectConverged(t, name)
 	f.settled(t, name)
@@ -147,6 +150,9 @@ func kindsInstalledInMember(t *testing.T, f *fleet) {
 		g.Expect(now).NotTo(Equal(old))
 	}, 90*time.Second, 200*time.Millisecond).Should(Succeed(), "the manager brings kinds and copies back")
 	f.expectJoined(t, name)
+	// What the Redis of before consisted of is in the way until the garbage collector, which looks for new kinds every 30 s,
+	// has found out that its owner is gone.
+	g.Eventually(func() string { return conditionStatus(f.hubRedis().Status.Conditions, flotillav1.ConditionFullyReady) }, 2*time.Minute, time.Second).Should(Equal("True"))
 	expectBack(t, f, name)
 	f.expectConverged(t, name)
 	expectReaction(t, f, name)
