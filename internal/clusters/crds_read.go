@@ -117,7 +117,8 @@ func (a *memberAPI) install(ctx context.Context, before served) (served, error) 
 				before.forbidden = true
 				return before, nil
 			}
-			return before, refuseForbidden([]string{"create and patch customresourcedefinitions.apiextensions.k8s.io"})
+			return before, refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden,
+				"The member does not allow the manager to create and patch customresourcedefinitions.apiextensions.k8s.io; apply config/member/crd_installer.yaml there")
 		}
 		if err != nil {
 			return before, fmt.Errorf("installing CustomResourceDefinition %q: %w", own.object.Name, err)

@@ -140,6 +140,7 @@ func kindsInstalledInMember(t *testing.T, f *fleet) {
 	g := NewWithT(t)
 	f.stopManager(t)
 	f.manager = f.runManager(t, "hub", hubID, "--members-crds=Install")
+	f.kubectl(t, name, "apply", "-f", f.root+"/config/member/crd_installer.yaml")
 	f.expectConverged(t, f.registered()...)
 	f.settled(t, name)
 	before, old := f.lasting(t, name), f.memberRedis(name).UID
