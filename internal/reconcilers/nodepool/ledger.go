@@ -20,7 +20,7 @@ const (
 	// 1,000 nodes is not 1,000 status writes.
 	passInterval = time.Second
 	// progressInterval is the least time between two status writes that only tell how far a change of nodes has come.
-	progressInterval = 30 * time.Second
+	progressInterval = time.Minute
 )
 
 // Ledger is what the two controllers remember between passes. All of it may be lost: it only slows things down.

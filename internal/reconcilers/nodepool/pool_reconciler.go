@@ -167,7 +167,7 @@ func writeStatus(ctx context.Context, member cluster.Cluster, before, after *flo
 		return nil
 	}
 	patch := map[string]any{}
-	if before.Status.ObservedGeneration == 0 {
+	if before.Status.ObservedGeneration <= 0 {
 		patch["status"] = after.Status
 	} else {
 		data, err := client.MergeFrom(before).Data(after)
