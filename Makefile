@@ -19,7 +19,7 @@ FUZZTIME ?= 5m
 # What `manager --version` tells, and the name of the image of `make image`.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-IMAGE ?= ghcr.io/flotilla-dev/flotilla-manager:$(VERSION)
+IMAGE ?= flotilla-dev/flotilla-manager:$(VERSION)
 export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl

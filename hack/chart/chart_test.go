@@ -121,7 +121,7 @@ func TestChart_takes_values(t *testing.T) {
 	changed := strings.NewReplacer(
 		"flotilla-system", "ops", "flotilla-clusters", "fleet", "  replicas: 2\n", "  replicas: 3\n", "cpu: 100m", `cpu: "2"`, "memory: 256Mi", "memory: 1Gi", "memory: 2Gi", "memory: 4Gi",
 		"- --hub-id=hub\n", "- --hub-id=europe\n        - --leader-election-namespace=ops\n        - --registration-sources=fleet:flotilla+multicluster-runtime\n        - --workers=32\n        - --tenancy=Enforced\n",
-		"image: ghcr.io/flotilla-dev/flotilla-manager:v0.1.0", "image: registry.example.com/flotilla:v9",
+		"image: flotilla-dev/flotilla-manager:v0.1.0", "image: registry.example.com/flotilla:v9",
 	).Replace(string(content))
 	want := objects(t, changed)
 	delete(want, "Namespace <nil> ops")
