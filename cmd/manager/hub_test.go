@@ -21,8 +21,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// hubBehindLine is a server that answers with a stream which never ends, behind a line, and a kubeconfig that leads there.
-func hubBehindLine(t *testing.T) (*testenv.Line, string) {
+// hubBehindLine is a server that answers with a stream which never ends, behind a line, and the manager's way to it.
+func hubBehindLine(t *testing.T) (line *testenv.Line, hub *http.Client, host string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -31,7 +31,7 @@ func hubBehindLine(t *testing.T) (*testenv.Line, string) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	line := testenv.NewLine(t, strings.TrimPrefix(server.URL, "https://"))
+	line = testenv.NewLine(t, strings.TrimPrefix(server.URL, "https://"))
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(clientcmdapi.Config{
@@ -41,7 +41,14 @@ func hubBehindLine(t *testing.T) (*testenv.Line, string) {
 	}, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	return line, kubeconfig
+	config, err := hubRESTConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hub, err = rest.HTTPClientFor(config); err != nil {
+		t.Fatal(err)
+	}
+	return line, hub, config.Host
 }
 
 func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *testing.T) {
@@ -51,16 +58,8 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 			t.Fatal(err)
 		}
 	}
-	line, kubeconfig := hubBehindLine(t)
-	config, err := hubRESTConfig(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := hub.Get(config.Host)
+	line, hub, host := hubBehindLine(t)
+	stream, err := hub.Get(host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +74,7 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 		t.Errorf("it took %v to find out; renewing the Lease ends after %v", took, renewDeadline)
 	}
 	began = time.Now()
-	if _, err := hub.Get(config.Host); err == nil {
+	if _, err := hub.Get(host); err == nil {
 		t.Error("the line drops everything, and yet there was an answer")
 	}
 	if took := time.Since(began); took > leaseTimeout {
@@ -84,22 +83,14 @@ func TestHub_dead_connection_is_found_out_long_before_the_renew_deadline(t *test
 }
 
 func TestHub_watch_is_open_again_soon_after_an_outage(t *testing.T) {
-	line, kubeconfig := hubBehindLine(t)
-	config, err := hubRESTConfig(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	line, hub, host := hubBehindLine(t)
 	line.Refuse()
-	if _, err := hub.Get(config.Host); err == nil {
+	if _, err := hub.Get(host); err == nil {
 		t.Fatal("the line refuses connections, and yet there was an answer")
 	}
 	opened := make(chan error, 1)
 	go func() {
-		resp, err := hub.Get(config.Host + "?watch=true")
+		resp, err := hub.Get(host + "?watch=true")
 		if err == nil {
 			err = resp.Body.Close()
 		}

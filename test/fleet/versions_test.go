@@ -116,48 +116,72 @@ func judgeHub(before, now client.Object) []string {
 	if before != nil && sameBut(before, now) {
 		problems = append(problems, "nothing but its version has changed")
 	}
-	switch now := now.(type) {
-	case *flotillav1.Redis:
-		old, _ := before.(*flotillav1.Redis)
-		if old == nil {
-			old = &flotillav1.Redis{}
+	if _, ok := now.(*flotillav1.MemberCluster); ok {
+		if before != nil {
+			problems = append(problems, judgeConditions(conditionsOf(before), conditionsOf(now), now.(*flotillav1.MemberCluster).Status.ObservedGeneration)...)
 		}
-		problems = append(problems, judgeCounts(now.Status.FleetStatus, now.Status.ObservedGeneration, len(now.Status.Clusters))...)
-		var replicas, ready int32
-		for _, entry := range now.Status.Clusters {
-			if entry.Ready != metav1.ConditionUnknown {
-				replicas, ready = replicas+entry.Replicas, ready+entry.ReadyReplicas
-			}
-		}
-		if now.Status.ClustersOmitted == 0 && (replicas != now.Status.Replicas || ready != now.Status.ReadyReplicas) {
-			problems = append(problems, fmt.Sprintf("replicas %d of %d, the entries add up to %d of %d", now.Status.ReadyReplicas, now.Status.Replicas, ready, replicas))
-		}
-		problems = append(problems, judgeConditions(old.Status.Conditions, now.Status.Conditions, now.Status.ObservedGeneration)...)
-		problems = append(problems, judgePace(old, now, sameRollUp(old.Status, now.Status))...)
-	case *flotillav1.NodePool:
-		old, _ := before.(*flotillav1.NodePool)
-		if old == nil {
-			old = &flotillav1.NodePool{}
-		}
-		problems = append(problems, judgeCounts(now.Status.FleetStatus, now.Status.ObservedGeneration, len(now.Status.Clusters))...)
-		var nodes, ready int32
-		for _, entry := range now.Status.Clusters {
-			if entry.Ready != metav1.ConditionUnknown {
-				nodes, ready = nodes+entry.NodeCount, ready+entry.ReadyNodes
-			}
-		}
-		if now.Status.ClustersOmitted == 0 && (nodes != now.Status.NodeCount || ready != now.Status.ReadyNodes) {
-			problems = append(problems, fmt.Sprintf("nodes %d of %d, the entries add up to %d of %d", now.Status.ReadyNodes, now.Status.NodeCount, ready, nodes))
-		}
-		problems = append(problems, judgeConditions(old.Status.Conditions, now.Status.Conditions, now.Status.ObservedGeneration)...)
-		problems = append(problems, judgePace(old, now, sameRollUp(old.Status, now.Status))...)
-	case *flotillav1.MemberCluster:
-		old, _ := before.(*flotillav1.MemberCluster)
-		if old != nil {
-			problems = append(problems, judgeConditions(old.Status.Conditions, now.Status.Conditions, now.Status.ObservedGeneration)...)
-		}
+		return problems
 	}
-	return problems
+	is, same := rollUpOf(now), false
+	problems = append(problems, judgeCounts(is.FleetStatus, is.observed, is.entries)...)
+	if is.ClustersOmitted == 0 && (is.sum != is.total || is.sumReady != is.ready) {
+		problems = append(problems, fmt.Sprintf("%s %d of %d, the entries add up to %d of %d", is.counted, is.ready, is.total, is.sumReady, is.sum))
+	}
+	var old []metav1.Condition
+	if before != nil {
+		old, same = conditionsOf(before), equality.Semantic.DeepEqual(rollUpOf(before).written, is.written)
+	}
+	problems = append(problems, judgeConditions(old, conditionsOf(now), is.observed)...)
+	return append(problems, judgePace(before, now, same)...)
+}
+
+// rollUp is what is judged of a status that is added up.
+type rollUp struct {
+	flotillav1.FleetStatus
+	observed int64
+	entries  int
+	// counted are replicas or nodes: how many there are, and ready ones, in total and by the entries that can be seen.
+	counted                     string
+	total, ready, sum, sumReady int32
+	// written is the status without what placement writes.
+	written any
+}
+
+// add adds an entry unless it cannot be seen.
+func (r *rollUp) add(known metav1.ConditionStatus, count, ready int32) {
+	if known != metav1.ConditionUnknown {
+		r.sum, r.sumReady = r.sum+count, r.sumReady+ready
+	}
+}
+
+func rollUpOf(object client.Object) rollUp {
+	switch object := object.(type) {
+	case *flotillav1.Redis:
+		status := object.Status
+		r := rollUp{
+			FleetStatus: status.FleetStatus, observed: status.ObservedGeneration, entries: len(status.Clusters),
+			counted: "replicas", total: status.Replicas, ready: status.ReadyReplicas,
+		}
+		for _, entry := range status.Clusters {
+			r.add(entry.Ready, entry.Replicas, entry.ReadyReplicas)
+		}
+		status.PlacedIn = nil
+		r.written = status
+		return r
+	case *flotillav1.NodePool:
+		status := object.Status
+		r := rollUp{
+			FleetStatus: status.FleetStatus, observed: status.ObservedGeneration, entries: len(status.Clusters),
+			counted: "nodes", total: status.NodeCount, ready: status.ReadyNodes,
+		}
+		for _, entry := range status.Clusters {
+			r.add(entry.Ready, entry.NodeCount, entry.ReadyNodes)
+		}
+		status.PlacedIn = nil
+		r.written = status
+		return r
+	}
+	return rollUp{}
 }
 
 // judgeCopy says what is wrong with a version of any object of ours: what GitOps tools take for done must be.
@@ -220,22 +244,12 @@ func judgeConditions(before, now []metav1.Condition, observed int64) []string {
 	return nil
 }
 
-// sameRollUp says that two statuses differ in nothing but what placement writes.
-func sameRollUp[T flotillav1.RedisStatus | flotillav1.NodePoolStatus](before, now T) bool {
-	for _, status := range []any{&before, &now} {
-		switch status := status.(type) {
-		case *flotillav1.RedisStatus:
-			status.PlacedIn = nil
-		case *flotillav1.NodePoolStatus:
-			status.PlacedIn = nil
-		}
-	}
-	return equality.Semantic.DeepEqual(before, now)
-}
-
 // judgePace expects a second between two writes of roll-up. Whole seconds are compared, because that is what is stored.
 func judgePace(before, now client.Object, same bool) []string {
 	at := func(object client.Object) (last time.Time) {
+		if object == nil {
+			return last
+		}
 		for _, entry := range object.GetManagedFields() {
 			if entry.Manager == "flotilla-rollup" && entry.Subresource == "status" && entry.Time != nil {
 				last = entry.Time.Time
