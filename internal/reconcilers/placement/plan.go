@@ -35,7 +35,7 @@ type hubPlan struct {
 	removed, releasedNames, offboarded []string
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
-	// clearRelease and clearConfirmRemoval remove the annotations that have done their work.
+	// clearRelease and clearConfirmRemoval remove the annotations that have done their work, or have none.
 	clearRelease, clearConfirmRemoval bool
 	// confirmLeave is what is left of the annotation; nil leaves it as it is.
 	confirmLeave []string
@@ -45,7 +45,10 @@ type hubPlan struct {
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
 	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
-	plan := hubPlan{clearRelease: len(release) > 0, clearConfirmRemoval: fleet.RemovalConfirmed(hubObject) && !state.removing}
+	// A confirmation of a generation that is not the present one goes too: left there, it could say yes to what nobody has
+	// looked at.
+	_, confirms := annotations[flotillav1.AnnotationConfirmRemoval]
+	plan := hubPlan{clearRelease: len(release) > 0, clearConfirmRemoval: confirms && !state.removing}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
 		case slices.Contains(release, name):

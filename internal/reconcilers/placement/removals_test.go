@@ -66,9 +66,14 @@ func TestRemovals_a_deletion_beyond_the_budget_waits_for_a_person(t *testing.T) 
 	f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
 	f.run(redis)
 	f.wantHeld(redis, "m-3", "m-4", "m-5")
-	update(f.fixture, f.hub, redis, confirm("1"))
-	f.run(redis)
-	f.wantHeld(redis, "m-3", "m-4", "m-5")
+	for _, generation := range []string{"1", "3", "yes"} {
+		update(f.fixture, f.hub, redis, confirm(generation))
+		f.run(redis)
+		f.wantHeld(redis, "m-3", "m-4", "m-5")
+		if f.get(f.hub, redis); redis.Annotations[flotillav1.AnnotationConfirmRemoval] != "" {
+			t.Errorf("a confirmation of %q stays for later", generation)
+		}
+	}
 
 	update(f.fixture, f.hub, redis, confirm("2"))
 	f.run(redis)
