@@ -145,6 +145,8 @@ kwokctl_config() { # <address to listen on> <ports> <components to leave out> <a
 		  - {key: advertise-address, value: $4}
 		  - {key: service-cluster-ip-range, value: $5}
 		  - {key: kubelet-preferred-address-types, value: InternalIP}
+		  # As some distributions have it: who owns what it creates needs a right for that.
+		  - {key: enable-admission-plugins, value: OwnerReferencesPermissionEnforcement}
 		# Alone in their clusters, they need no election, and losing one ends them while the API server is stopped.
 		- name: kube-scheduler
 		  extraArgs:

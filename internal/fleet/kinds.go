@@ -31,7 +31,7 @@ type Kind struct {
 	NewList func() ObjectList
 	// Items returns what is in a list.
 	Items func(ObjectList) []Object
-	// Spec returns the spec of an object.
+	// Spec points to the spec of an object.
 	Spec func(Object) any
 	// ObservedGeneration returns the generation that the status of an object is about.
 	ObservedGeneration func(Object) int64
@@ -45,7 +45,7 @@ var (
 		New:     func() Object { return &flotillav1.Redis{} },
 		NewList: func() ObjectList { return &flotillav1.RedisList{} },
 		Items:   func(list ObjectList) []Object { return pointers(list.(*flotillav1.RedisList).Items) },
-		Spec:    func(object Object) any { return object.(*flotillav1.Redis).Spec },
+		Spec:    func(object Object) any { return &object.(*flotillav1.Redis).Spec },
 
 		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.Redis).Status.ObservedGeneration },
 	}
@@ -55,7 +55,7 @@ var (
 		New:     func() Object { return &flotillav1.NodePool{} },
 		NewList: func() ObjectList { return &flotillav1.NodePoolList{} },
 		Items:   func(list ObjectList) []Object { return pointers(list.(*flotillav1.NodePoolList).Items) },
-		Spec:    func(object Object) any { return object.(*flotillav1.NodePool).Spec },
+		Spec:    func(object Object) any { return &object.(*flotillav1.NodePool).Spec },
 
 		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.NodePool).Status.ObservedGeneration },
 	}

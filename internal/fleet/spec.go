@@ -222,14 +222,12 @@ func canonical(document, typed any) any {
 	}
 }
 
+// toMap returns the fields of a spec as they are in JSON. A map is returned itself.
 func toMap(spec any) (map[string]any, error) {
-	document, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
+	if fields, ok := spec.(map[string]any); ok {
+		return fields, nil
 	}
-	var out map[string]any
-	err = utiljson.Unmarshal(document, &out)
-	return out, err
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 }
 
 // dropEmptyMaps removes what Go writes for structs that nobody filled in: a copy must not claim such fields.

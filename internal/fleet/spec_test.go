@@ -161,17 +161,17 @@ func TestCovers(t *testing.T) {
 		object any
 		covers bool
 	}{
-		"equal":                         {map[string]any{"replicas": int64(3)}, flotillav1.RedisSpec{Replicas: new(int32(3)), Port: 6379}, true},
-		"changed":                       {map[string]any{"replicas": int64(3)}, flotillav1.RedisSpec{Replicas: new(int32(4))}, false},
-		"missing":                       {map[string]any{"image": "redis:8.2"}, flotillav1.RedisSpec{}, false},
-		"zero is like absent":           {map[string]any{"paused": false}, flotillav1.RedisSpec{}, true},
-		"the member adds to a map":      {map[string]any{"nodeSelector": map[string]any{"a": "b"}}, flotillav1.RedisSpec{NodeSelector: map[string]string{"a": "b", "c": "d"}}, true},
-		"the member changes a key":      {map[string]any{"nodeSelector": map[string]any{"a": "b"}}, flotillav1.RedisSpec{NodeSelector: map[string]string{"a": "c"}}, false},
-		"the member adds to a list":     {map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Exists"}}}, flotillav1.RedisSpec{Tolerations: []corev1.Toleration{toleration, {Key: "b"}}}, false},
-		"a list is the same":            {map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Exists"}}}, flotillav1.RedisSpec{Tolerations: []corev1.Toleration{toleration}}, true},
-		"the member adds a keyed taint": {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule", "value": "x"}}}, flotillav1.NodePoolSpec{Taints: []flotillav1.NodePoolTaint{{Key: "c/d", Effect: "NoSchedule"}, {Key: "a/b", Effect: "NoSchedule", Value: "x"}}}, true},
-		"the member changes a taint":    {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule", "value": "x"}}}, flotillav1.NodePoolSpec{Taints: []flotillav1.NodePoolTaint{{Key: "a/b", Effect: "NoSchedule", Value: "y"}}}, false},
-		"the member removes a taint":    {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule"}}}, flotillav1.NodePoolSpec{}, false},
+		"equal":                         {map[string]any{"replicas": int64(3)}, &flotillav1.RedisSpec{Replicas: new(int32(3)), Port: 6379}, true},
+		"changed":                       {map[string]any{"replicas": int64(3)}, &flotillav1.RedisSpec{Replicas: new(int32(4))}, false},
+		"missing":                       {map[string]any{"image": "redis:8.2"}, &flotillav1.RedisSpec{}, false},
+		"zero is like absent":           {map[string]any{"paused": false}, &flotillav1.RedisSpec{}, true},
+		"the member adds to a map":      {map[string]any{"nodeSelector": map[string]any{"a": "b"}}, &flotillav1.RedisSpec{NodeSelector: map[string]string{"a": "b", "c": "d"}}, true},
+		"the member changes a key":      {map[string]any{"nodeSelector": map[string]any{"a": "b"}}, &flotillav1.RedisSpec{NodeSelector: map[string]string{"a": "c"}}, false},
+		"the member adds to a list":     {map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Exists"}}}, &flotillav1.RedisSpec{Tolerations: []corev1.Toleration{toleration, {Key: "b"}}}, false},
+		"a list is the same":            {map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Exists"}}}, &flotillav1.RedisSpec{Tolerations: []corev1.Toleration{toleration}}, true},
+		"the member adds a keyed taint": {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule", "value": "x"}}}, &flotillav1.NodePoolSpec{Taints: []flotillav1.NodePoolTaint{{Key: "c/d", Effect: "NoSchedule"}, {Key: "a/b", Effect: "NoSchedule", Value: "x"}}}, true},
+		"the member changes a taint":    {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule", "value": "x"}}}, &flotillav1.NodePoolSpec{Taints: []flotillav1.NodePoolTaint{{Key: "a/b", Effect: "NoSchedule", Value: "y"}}}, false},
+		"the member removes a taint":    {map[string]any{"taints": []any{map[string]any{"key": "a/b", "effect": "NoSchedule"}}}, &flotillav1.NodePoolSpec{}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -12,14 +12,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// request is what a member's API server has noted of a request of the hub.
+// request is what an API server has noted of a request of the manager.
 type request struct {
-	Verb       string `json:"verb"`
-	RequestURI string `json:"requestURI"`
-	Stage      string `json:"stage"`
-	ObjectRef  struct {
+	Verb       string    `json:"verb"`
+	RequestURI string    `json:"requestURI"`
+	Stage      string    `json:"stage"`
+	Received   time.Time `json:"requestReceivedTimestamp"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		APIGroup    string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
 		Namespace   string `json:"namespace"`
@@ -50,16 +56,16 @@ func (r request) relist() bool {
 	return false
 }
 
-// audit is a position in what the API server of a member notes.
+// audit is a position in what an API server notes.
 type audit struct {
 	path string
 	from int64
 }
 
-// audit starts noting what the hub asks of a member.
-func (f *fleet) audit(t *testing.T, member string) audit {
+// audit starts noting what the manager asks of a cluster.
+func (f *fleet) audit(t *testing.T, cluster string) audit {
 	t.Helper()
-	path := filepath.Join(f.clusterDir(member), "logs", "audit.log")
+	path := filepath.Join(f.clusterDir(cluster), "logs", "audit.log")
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +73,20 @@ func (f *fleet) audit(t *testing.T, member string) audit {
 	return audit{path: path, from: info.Size()}
 }
 
-// requests returns what the hub has asked since and that fits.
+// requests returns what the manager has asked since and that fits.
 func (a audit) requests(t *testing.T, fits func(request) bool) []string {
+	t.Helper()
+	var found []string
+	for _, r := range a.read(t) {
+		if fits(r) {
+			found = append(found, r.String())
+		}
+	}
+	return found
+}
+
+// read returns what the manager has asked since.
+func (a audit) read(t *testing.T) []request {
 	t.Helper()
 	file, err := os.Open(a.path)
 	if err != nil {
@@ -82,16 +100,14 @@ func (a audit) requests(t *testing.T, fits func(request) bool) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	var found []request
 	for line := range bytes.Lines(content) {
 		r := request{}
 		// A watch is noted when it begins and again when it ends; the last line may still be written.
 		if json.Unmarshal(line, &r) != nil || (r.Verb == "watch" && r.Stage != "ResponseStarted") {
 			continue
 		}
-		if fits(r) {
-			found = append(found, r.String())
-		}
+		found = append(found, r)
 	}
 	return found
 }

@@ -172,7 +172,7 @@ func managerKilled(t *testing.T, f *fleet, times int) {
 func anotherHub(t *testing.T, f *fleet) {
 	const name, second = "member-1", "member-4"
 	g, other := NewWithT(t), f.members[second]
-	f.kubectl(t, second, "apply", "-k", f.root+"/config/hub")
+	f.install(t, second)
 	g.Expect(other.Create(f.ctx, f.registration(t, name, map[string]string{"region": "eu"}))).To(Succeed())
 	g.Expect(client.IgnoreAlreadyExists(other.Create(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "rival"}}))).To(Succeed())
 	rival := cacheRedis()
@@ -182,7 +182,6 @@ func anotherHub(t *testing.T, f *fleet) {
 	// With the first manager gone, whatever the hub's ServiceAccount writes is written by the second.
 	f.stopManager(t)
 	world, claim, asked := f.world(t, name), f.holder(t, name), f.audit(t, name)
-	f.writeKubeconfig(t, second)
 	manager := f.runManager(t, second, "another-hub")
 	t.Cleanup(func() { f.stop(t, manager) })
 	g.Eventually(func(g Gomega) {

@@ -117,7 +117,7 @@ func hubRebuilt(t *testing.T, f *fleet) {
 	f.restore(t, "hub", empty)
 	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing in any member changes")
 
-	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
+	f.install(t, "hub")
 	for name, region := range f.regions() {
 		f.register(t, name, region)
 	}

@@ -52,6 +52,9 @@ type fleet struct {
 	configs map[string]*rest.Config
 	lines   map[string]*testenv.Line
 	manager *process
+	// began is when which scenario did, and rightsTaken what they took from the hub.
+	began       []begun
+	rightsTaken []withoutRights
 }
 
 // start brings up a fleet of its own in a temporary folder, with registered members and one that is not, and the manager.
@@ -83,15 +86,14 @@ func start(t *testing.T, registered int) *fleet {
 	for _, name := range f.memberNames() {
 		f.members[name], f.configs[name] = f.connect(t, name)
 	}
-	f.kubectl(t, "hub", "apply", "-k", filepath.Join(f.root, "config", "hub"))
+	f.install(t, "hub")
 	f.command(t, "go", "build", "-race", "-o", filepath.Join(f.dir, "manager"), "./cmd/manager")
-	for name, region := range f.regions() {
-		f.prepareMember(t, name)
-		f.register(t, name, region)
-	}
-	f.writeKubeconfig(t, "hub")
+	f.command(t, "go", "build", "-o", filepath.Join(f.dir, "kubectl-flotilla"), "./cmd/kubectl-flotilla")
 	f.freeLease(t)
 	f.startManager(t)
+	for _, name := range f.registered() {
+		f.registerByCommand(t, name)
+	}
 	return f
 }
 

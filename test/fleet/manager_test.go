@@ -7,12 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -35,14 +38,25 @@ func (p *process) running() bool {
 	}
 }
 
-// writeKubeconfig writes the kubeconfig with which a manager reaches its hub: that of an administrator, through the line.
-func (f *fleet) writeKubeconfig(t *testing.T, hub string) {
+// install makes a cluster a hub with the manifest that people install, and the kubeconfig with which a manager comes to it:
+// through the line, with the rights of the manifest's ServiceAccount and no others. The Pods of the manifest stay pending,
+// because a hub has no nodes here.
+func (f *fleet) install(t *testing.T, hub string) {
 	t.Helper()
-	direct, err := os.ReadFile(filepath.Join(f.dir, "kubeconfigs", hub))
+	f.kubectl(t, hub, "apply", "--server-side", "-f", filepath.Join(f.root, "dist", "install.yaml"))
+	token := f.kubectl(t, hub, "create", "token", "-n", "flotilla-system", "flotilla-manager", "--duration=24h")
+	config, err := clientcmd.LoadFromFile(filepath.Join(f.dir, "kubeconfigs", hub))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(f.managerKubeconfig(hub), f.lines[hub].Through(t, direct), 0o600); err != nil {
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	}
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.managerKubeconfig(hub), f.lines[hub].Through(t, content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

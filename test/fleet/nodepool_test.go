@@ -210,9 +210,10 @@ func poolDeletedWhileMemberIsAway(t *testing.T, f *fleet) {
 func rightsOnNodesTaken(t *testing.T, f *fleet) {
 	const member, name = "member-2", "member-2-node-4"
 	g, c := NewWithT(t), f.members[member]
-	before := f.node(member, name)
+	before, began := f.node(member, name), time.Now()
 	t.Cleanup(func() {
 		f.prepareMember(t, member)
+		f.rightsTaken = append(f.rightsTaken, withoutRights{member: member, began: began, over: time.Now()})
 		f.labelNode(t, member, name, colorKey, "")
 		f.expectAsBefore(t, member, before)
 	})

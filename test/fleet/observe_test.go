@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func everyRegion() *metav1.LabelSelector {
 // prepareMember gives a member the CRDs and the hub's rights, as its owner would.
 func (f *fleet) prepareMember(t *testing.T, name string) {
 	t.Helper()
-	f.kubectl(t, name, "apply", "-k", f.root+"/config/member")
+	f.kubectl(t, name, "apply", "--server-side", "--force-conflicts", "-f", filepath.Join(f.root, "dist", "member.yaml"))
 }
 
 func (f *fleet) memberCluster(name string) *flotillav1.MemberCluster {

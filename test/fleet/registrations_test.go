@@ -6,6 +6,7 @@ package fleet
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -33,6 +35,23 @@ const sources = "flotilla-clusters:flotilla+multicluster-runtime+cluster-api+arg
 func (f *fleet) register(t *testing.T, name, region string) {
 	t.Helper()
 	f.put(t, f.registration(t, name, map[string]string{"region": region}))
+}
+
+// registerByCommand registers a member as its administrator would. A fleet that was kept has it registered already.
+func (f *fleet) registerByCommand(t *testing.T, name string) {
+	t.Helper()
+	region := f.regions()[name]
+	if err := f.hub.Get(f.ctx, client.ObjectKey{Namespace: "flotilla-clusters", Name: name}, &corev1.Secret{}); err == nil {
+		f.register(t, name, region)
+		return
+	}
+	cmd := exec.CommandContext(f.ctx, filepath.Join(f.dir, "kubectl-flotilla"), "register", name, "--context", "hub",
+		"--member-context", name, "--server", "https://"+f.lines[name].Addr(), "--labels", "region="+region)
+	kubeconfigs := filepath.Join(f.dir, "kubeconfigs")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(kubeconfigs, "hub")+":"+filepath.Join(kubeconfigs, name))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("registering %q: %v\n%s\n%s", name, err, out, f.managerLog())
+	}
 }
 
 // put creates a registration on the hub, or replaces its content.

@@ -175,7 +175,7 @@ func kindsRemovedFromHub(t *testing.T, f *fleet) {
 	f.removeKinds(t, f.hub)
 	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing is removed from any member")
 
-	f.kubectl(t, "hub", "apply", "-k", f.root+"/config/hub")
+	f.install(t, "hub")
 	f.bringBack(t)
 	f.expectConverged(t, registered...)
 	f.settled(t, registered...)

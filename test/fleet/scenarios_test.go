@@ -24,6 +24,12 @@ type scenario struct {
 	run  func(*testing.T, *fleet)
 }
 
+// begun is when a scenario was begun.
+type begun struct {
+	name string
+	at   time.Time
+}
+
 // TestFleet runs its scenarios one after the other on one fleet, as an administrator's day would. TestDrill runs those that
 // take longer, and TestPlacementDrill those that want more members. What is promised, and which scenario shows it:
 //
@@ -53,6 +59,7 @@ type scenario struct {
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
 //	what docs/placement.md shows                  drill: ExamplesOfTheDocumentation
 //	every version of every object, to watchers    EveryVersionOfEveryObjectWasRight, at the end of each run
+//	rights: those of the manifests, all needed    EveryRightWasNeededAndNoneWasMissing
 //	nothing changes                               NothingIsWrittenWhileNothingChanges; drill: for five minutes
 func TestFleet(t *testing.T) {
 	runScenarios(t, start(t, 3), []scenario{
@@ -79,6 +86,7 @@ func TestFleet(t *testing.T) {
 		{"NodePoolsAndTheirNodes", nodePools},
 		{"NothingIsWrittenWhileNothingChanges", idle},
 		{"DeletionOnTheHubCleansTheMembers", deletion},
+		{"EveryRightWasNeededAndNoneWasMissing", rightsWereRight},
 	})
 }
 
@@ -87,6 +95,7 @@ func runScenarios(t *testing.T, f *fleet, scenarios []scenario) {
 	t.Helper()
 	seen := f.watchVersions(t)
 	for _, scenario := range scenarios {
+		f.began = append(f.began, begun{scenario.name, time.Now()})
 		if !t.Run(scenario.name, func(t *testing.T) { scenario.run(t, f) }) {
 			f.tellState(t)
 			t.Fatalf("%s failed; the scenarios after it build on it", scenario.name)

@@ -34,8 +34,8 @@ func (f *fleet) watchStatus(t *testing.T) (wrong func() []string) {
 				continue
 			}
 			counts := redis.Status.ClusterCounts
-			if counts == nil || counts.Desired != 3 || counts.Ready+counts.NotReady+counts.Unknown != counts.Desired ||
-				len(redis.Status.Clusters) != 3 || len(redis.Status.PlacedIn) != 3 || len(redis.Finalizers) == 0 {
+			if counts == nil || int(counts.Desired) != f.count || counts.Ready+counts.NotReady+counts.Unknown != counts.Desired ||
+				len(redis.Status.Clusters) != f.count || len(redis.Status.PlacedIn) != f.count || len(redis.Finalizers) == 0 {
 				problems = append(problems, fmt.Sprintf("%s: %+v %v", redis.ResourceVersion, counts, redis.Status.PlacedIn))
 			}
 		}
