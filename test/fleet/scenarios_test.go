@@ -55,6 +55,7 @@ type begun struct {
 //	RuntimeClass, label, taint deleted there      DeletedInTheMemberComesBack
 //	label dropped from a registration             LabelDroppedFromARegistration
 //	a bad spec for all                            BadSpecHaltsAtOneMember
+//	parts and data that are not wanted any more   WhatIsNotWantedAnyMoreGoes
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
 //	what docs/placement.md shows                  drill: ExamplesOfTheDocumentation
@@ -80,6 +81,7 @@ func TestFleet(t *testing.T) {
 		{"LabelDroppedFromARegistration", labelDropped},
 		{"DrainRemovesTheCopies", drained},
 		{"BadSpecHaltsAtOneMember", badSpecHalts},
+		{"WhatIsNotWantedAnyMoreGoes", leftovers},
 		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 1) }},
 		{"AnotherHubIsRefused", anotherHub},
 		{"RegistrationsAreRefusedForWhatTheyLeadTo", refusedByEnvironment},
