@@ -9,16 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -103,35 +100,6 @@ func TestMember_policies_leave_alone_what_others_put_there(t *testing.T) {
 	}
 	if err := deletes(claim)(t.Context(), hub); keptBy(err) != "flotilla-hub-volumes" {
 		t.Errorf("the hub deletes a claim without its label: %v", err)
-	}
-}
-
-// TestMember_ownership_needs_the_right_to_finalizers takes that right away.
-func TestMember_ownership_needs_the_right_to_finalizers(t *testing.T) {
-	hub := clientFor(t, member.AsHub(t))
-	s := newStage(t)
-	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "node-pool-" + s.namespace, OwnerReferences: []metav1.OwnerReference{s.pool}}, Handler: "runc"}
-	owned := []client.Object{s.set(s.owned("another")), class}
-	for _, object := range owned {
-		must(t, creates(object)(t.Context(), hub))
-	}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-hub"}}
-	must(t, member.Client.Get(t.Context(), client.ObjectKeyFromObject(role), role))
-	whole := role.DeepCopy()
-	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return strings.Contains(strings.Join(rule.Resources, " "), "/finalizers") })
-	must(t, member.Client.Update(t.Context(), role))
-	t.Cleanup(func() {
-		whole.ResourceVersion = role.ResourceVersion
-		must(t, member.Client.Update(context.Background(), whole))
-	})
-	for _, object := range owned {
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-			err := creates(object)(ctx, hub)
-			return err != nil && strings.Contains(err.Error(), "cannot set blockOwnerDeletion"), nil
-		})
-		if err != nil {
-			t.Errorf("a %T of the hub was made without that right: %v", object, err)
-		}
 	}
 }
 

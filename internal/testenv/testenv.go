@@ -182,8 +182,6 @@ func start() (*Cluster, error) {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
 	cluster := &Cluster{env: env, dir: dir}
-	// As some distributions have it: who owns what it creates needs a right for that.
-	env.ControlPlane.GetAPIServer().Configure().Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
 	if err := cluster.audit(env.ControlPlane.GetAPIServer()); err != nil {
 		return nil, errors.Join(err, cluster.stop())
 	}

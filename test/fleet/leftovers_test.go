@@ -38,7 +38,9 @@ func leftovers(t *testing.T, f *fleet) {
 		&corev1.PersistentVolumeClaim{ObjectMeta: meta("data-" + name + "-0")},
 		&corev1.Secret{ObjectMeta: meta(name + "-auth")},
 	}
-	there := func(object client.Object) bool { return c.Get(f.ctx, client.ObjectKeyFromObject(object), object) == nil }
+	there := func(object client.Object) bool {
+		return c.Get(f.ctx, client.ObjectKeyFromObject(object), object) == nil
+	}
 	gone := func(object client.Object) bool {
 		return apierrors.IsNotFound(c.Get(f.ctx, client.ObjectKeyFromObject(object), object))
 	}

@@ -12,9 +12,16 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -54,9 +61,10 @@ func (r request) needs() []right {
 // shownElsewhere are rights that no request of the suite's manager needs, and the test that fails without them.
 var shownElsewhere = map[string]string{
 	// A check of who may write what, which admission asks for.
-	"write identities.flotilla.dev":            "TestMember_identities_are_for_the_hub",
-	"update redises/finalizers.flotilla.dev":   "TestMember_ownership_needs_the_right_to_finalizers",
-	"update nodepools/finalizers.flotilla.dev": "TestMember_ownership_needs_the_right_to_finalizers",
+	"write identities.flotilla.dev": "TestMember_identities_are_for_the_hub",
+	// Admission asks for it where an object is given an owner that has to wait for it.
+	"update redises/finalizers.flotilla.dev":   "RightsOnFinalizersAreTaken",
+	"update nodepools/finalizers.flotilla.dev": "RightsOnFinalizersAreTaken",
 	// The suite's manager serves no metrics.
 	"create tokenreviews.authentication.k8s.io":        "TestMonitoringDrill",
 	"create subjectaccessreviews.authorization.k8s.io": "TestMonitoringDrill",
@@ -112,6 +120,45 @@ func rightsWereRight(t *testing.T, f *fleet) {
 				t.Errorf("the log speaks of a right that is missing: %s", line)
 			}
 		}
+	}
+}
+
+// rightsOnFinalizersTaken takes from the hub the right to change finalizers, without which its objects cannot own others.
+func rightsOnFinalizersTaken(t *testing.T, f *fleet) {
+	const member = "member-2"
+	g, c, began := NewWithT(t), f.members[member], time.Now()
+	t.Cleanup(func() {
+		f.prepareMember(t, member)
+		f.rightsTaken = append(f.rightsTaken, withoutRights{member: member, began: began, over: time.Now()})
+	})
+	config := rest.CopyConfig(f.configs[member])
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:flotilla-system:flotilla-hub", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	hub, err := client.New(config, client.Options{Scheme: testenv.Scheme(), Mapper: f.hub.RESTMapper()})
+	g.Expect(err).NotTo(HaveOccurred())
+	owned := []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "cache-more", Labels: map[string]string{flotillav1.LabelRedis: "cache"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(f.memberRedis(member), flotillav1.GroupVersion.WithKind("Redis"))},
+		}},
+		&nodev1.RuntimeClass{Handler: "runc", ObjectMeta: metav1.ObjectMeta{
+			Name: flotillav1.RuntimeClassPrefix + "more", Labels: map[string]string{flotillav1.LabelNodePool: "web"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(f.memberPool(member), flotillav1.GroupVersion.WithKind("NodePool"))},
+		}},
+	}
+	try := func(object client.Object) error {
+		return hub.Create(f.ctx, object.DeepCopyObject().(client.Object), client.DryRunAll)
+	}
+	for _, object := range owned {
+		g.Expect(try(object)).To(Succeed())
+	}
+	role := &rbacv1.ClusterRole{}
+	g.Expect(c.Get(f.ctx, client.ObjectKey{Name: "flotilla-hub"}, role)).To(Succeed())
+	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+		return strings.Contains(strings.Join(rule.Resources, " "), "/finalizers")
+	})
+	g.Expect(c.Update(f.ctx, role)).To(Succeed())
+	for _, object := range owned {
+		g.Eventually(func() error { return try(object) }, 20*time.Second, 100*time.Millisecond).Should(MatchError(ContainSubstring("cannot set blockOwnerDeletion")))
 	}
 }
 

@@ -82,6 +82,7 @@ func TestFleet(t *testing.T) {
 		{"DrainRemovesTheCopies", drained},
 		{"BadSpecHaltsAtOneMember", badSpecHalts},
 		{"WhatIsNotWantedAnyMoreGoes", leftovers},
+		{"RightsOnFinalizersAreTaken", rightsOnFinalizersTaken},
 		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 1) }},
 		{"AnotherHubIsRefused", anotherHub},
 		{"RegistrationsAreRefusedForWhatTheyLeadTo", refusedByEnvironment},
