@@ -49,7 +49,7 @@ fleet-down: ## Stop the manager and remove the fleet.
 	@hack/fleet.sh down
 
 .PHONY: register
-register: ## Register the members of the fleet on its hub.
+register: build ## Register the members of the fleet on its hub.
 	@hack/register.sh hub
 	@hack/register.sh members
 

@@ -162,11 +162,12 @@ bring_up() { # <cluster>
 	node "$1" start
 }
 
-# install puts Flotilla on the hub from the manifests in config/, and registers the members.
+# install puts Flotilla on the hub with dist/install.yaml, in which only the name of the image is another, and registers the
+# members.
 install() {
 	local FLEET_DIR=$E2E_DIR
 	fleet_dirs
-	kube hub apply --server-side --force-conflicts -k "$ROOT/test/e2e/manager"
+	sed -E 's|(image:) \S*flotilla-manager:\S*|\1 localhost/flotilla-manager:e2e|' "$ROOT/dist/install.yaml" | kube hub apply --server-side --force-conflicts -f -
 	# The tag stays, the content may not.
 	if [[ -e $E2E_DIR/manager.sum && $(<"$E2E_DIR/manager.sum") != "$(cksum <"$BIN/manager")" ]]; then
 		kube hub rollout restart deployment -n flotilla-system flotilla-manager

@@ -7,69 +7,17 @@ fleet_dirs
 [[ -e $KUBECONFIGS/hub ]] || die "no fleet in $FLEET_DIR: run 'make fleet-up' first"
 mkdir -p "$FLEET_DIR/registrations" "$FLEET_DIR/logs"
 
-install() { kube "$1" apply --server-side --force-conflicts -k "$ROOT/config/$2"; }
-
 # region_of spreads the members: of three, the last is in us.
 region_of() {
 	((${1#member-} % 3)) && say eu || say us
 }
 
-# token_of reads the long-lived token of the hub's ServiceAccount in a member, which the member makes on request.
-token_of() {
-	local token try
-	kube "$1" apply --server-side -f - >&2 <<-EOF
-		apiVersion: v1
-		kind: Secret
-		type: kubernetes.io/service-account-token
-		metadata:
-		  name: flotilla-hub-token
-		  namespace: flotilla-system
-		  annotations: {kubernetes.io/service-account.name: flotilla-hub}
-	EOF
-	for ((try = 0; try < 60; try++)); do
-		token=$(kube "$1" get secret -n flotilla-system flotilla-hub-token -o 'go-template={{with .data.token}}{{. | base64decode}}{{end}}')
-		[[ $token ]] && say "$token" && return
-		sleep 0.5
-	done
-	return 1
-}
-
-# kubeconfig_of prints what the hub uses to reach a member. It passes through files and pipes only: an argument can be
-# seen by every user of the machine.
-kubeconfig_of() {
-	local token server ca
-	token=$(token_of "$1")
-	server=$(kube "$1" config view --minify -o 'jsonpath={.clusters[0].cluster.server}')
-	ca=$(kube "$1" config view --minify --raw -o 'jsonpath={.clusters[0].cluster.certificate-authority-data}')
-	cat <<-EOF
-		apiVersion: v1
-		kind: Config
-		current-context: flotilla-hub
-		contexts:
-		- {name: flotilla-hub, context: {cluster: $1, user: flotilla-hub}}
-		clusters:
-		- {name: $1, cluster: {server: "$server", certificate-authority-data: $ca}}
-		users:
-		- {name: flotilla-hub, user: {token: $token}}
-	EOF
-}
-
+# register writes the registration as it would be committed, and applies it.
 register() {
-	local kubeconfig file=$FLEET_DIR/registrations/$1.yaml
-	install "$1" member
-	kubeconfig=$(kubeconfig_of "$1" | base64 | tr -d '\n')
-	cat >"$file" <<-EOF
-		apiVersion: v1
-		kind: Secret
-		metadata:
-		  name: $1
-		  namespace: flotilla-clusters
-		  labels:
-		    flotilla.dev/cluster: "true"
-		    region: $(region_of "$1")
-		data:
-		  kubeconfig: $kubeconfig
-	EOF
+	local file=$FLEET_DIR/registrations/$1.yaml
+	if [[ -s $file ]] && kube hub get secret -n flotilla-clusters "$1" >/dev/null 2>&1; then return; fi
+	(umask 077 && "$BIN/kubectl-flotilla" register "$1" --kubeconfig "$KUBECONFIGS/$1" --member-context "$1" --labels "region=$(region_of "$1")" -o yaml >"$file.new")
+	mv "$file.new" "$file"
 	kube hub apply --server-side --force-conflicts -f "$file"
 }
 
@@ -88,7 +36,7 @@ members_up() {
 }
 
 hub_up() {
-	install hub hub >"$FLEET_DIR/logs/hub-install.log" 2>&1 &
+	kube hub apply --server-side --force-conflicts -k "$ROOT/config/hub" >"$FLEET_DIR/logs/hub-install.log" 2>&1 &
 	watch_job 'schemas, namespaces and rights on the hub' $! && return
 	tail -n 15 "$FLEET_DIR/logs/hub-install.log" >&2
 	die 'preparing the hub'
