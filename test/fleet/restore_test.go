@@ -53,6 +53,9 @@ func (f *fleet) restore(t *testing.T, cluster, path string) {
 	for _, component := range []string{"etcd", apiServer} {
 		restarts[component](t)
 		delete(restarts, component)
+		if component == "etcd" {
+			f.awaitEtcd(t, cluster)
+		}
 	}
 	f.awaitReady(t, cluster)
 	for _, restart := range restarts {
