@@ -74,7 +74,7 @@ drill: control-plane build ## Run the long drills on a local fleet, RUN= picks s
 		go test -run '^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/clusters; done
 	go test -run '^$$' -fuzz='^FuzzRecord$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/reconcilers/nodepool
 	go test -tags drill -count=1 -timeout 1h -v -run '^TestPool_does_not_grow_when_members_come_and_go$$' ./internal/clusters
-	go test -tags drill -count=1 -timeout 1h -v -run '^TestSetup_a_thousand_nodes$$' ./internal/reconcilers/nodepool
+	go test -tags drill -count=1 -timeout 1h -v -run '^TestSetup_a_large_pool$$' ./internal/reconcilers/nodepool
 	go test -tags drill -count=1 -timeout 1h -v -run '^Test(Storm|ThousandMembers)$$' ./test/scale
 	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
 

@@ -5,4 +5,4 @@
 
 package clusters
 
-func init() { churnEngages = 1 }
+func init() { churnMembers, churnEngages = 1000, 1 }
