@@ -251,6 +251,8 @@ func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured, want fleet.Effective, options ...client.ApplyOption) (bool, time.Duration, error) {
 	options = append(options, FieldOwner)
 	sent := p.identify(desired)
+	// The answer is written into it.
+	desired.Object["spec"] = want.DeepCopy().Spec
 	if err := p.member.GetClient().Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), options...); err != nil {
 		delay, err := p.failed(fmt.Errorf("applying the copy: %w", err))
 		return false, delay, err
@@ -267,7 +269,7 @@ func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured
 	return true, 0, nil
 }
 
-// desired is the copy as this hub applies it where found is now.
+// desired is the copy as this hub applies it where found is now. It shares the spec with want.
 func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructured.Unstructured {
 	annotations := copied(p.hubObject.GetAnnotations(), p.Options.CopyMetadata)
 	annotations[flotillav1.AnnotationHub] = p.Options.HubID
@@ -275,7 +277,7 @@ func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructur
 	maps.Copy(annotations, p.standing())
 	annotations[flotillav1.AnnotationSpecHash] = want.Hash
 	maps.Copy(annotations, p.history(found, want))
-	desired := &unstructured.Unstructured{Object: map[string]any{"spec": want.DeepCopy().Spec}}
+	desired := &unstructured.Unstructured{Object: map[string]any{"spec": want.Spec}}
 	desired.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(p.Kind.Name))
 	desired.SetNamespace(p.key.Object.Namespace)
 	desired.SetName(p.key.Object.Name)
