@@ -85,11 +85,7 @@ func (placedAnew) Update(_ context.Context, e event.TypedUpdateEvent[client.Obje
 	if !ok || !okAfter {
 		return
 	}
-	was, is := before.GetFleetStatus().PlacedIn, after.GetFleetStatus().PlacedIn
-	for _, name := range union(was, is) {
-		if slices.Contains(was, name) == slices.Contains(is, name) {
-			continue
-		}
+	for _, name := range difference(before.GetFleetStatus().PlacedIn, after.GetFleetStatus().PlacedIn) {
 		for _, request := range toSummary(multicluster.ClusterName(name)) {
 			queue.Add(request)
 		}
