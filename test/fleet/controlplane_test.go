@@ -6,7 +6,6 @@ package fleet
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,27 +99,6 @@ func ended(process string) bool {
 	}
 	_, state, _ := bytes.Cut(stat, []byte(") "))
 	return bytes.HasPrefix(state, []byte("Z"))
-}
-
-// awaitEtcd waits until etcd can be reached. An API server that comes too early gives up, and nothing here starts it again.
-func (f *fleet) awaitEtcd(t *testing.T, cluster string) {
-	t.Helper()
-	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(f.pid(t, cluster, "etcd")), "cmdline"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(line), "--listen-client-urls=http://")
-	if !found {
-		t.Fatalf("etcd of %q listens nowhere: %q", cluster, line)
-	}
-	address, _, _ := strings.Cut(after, "\x00")
-	NewWithT(t).Eventually(func() error {
-		connection, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			err = connection.Close()
-		}
-		return err
-	}, 60*time.Second, 100*time.Millisecond).Should(Succeed(), "etcd of %s listens", cluster)
 }
 
 // awaitReady waits until the API server of a cluster is ready.

@@ -7,9 +7,12 @@ package fleet
 
 import (
 	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,4 +211,25 @@ func (f *fleet) bringBack(t *testing.T) {
 		g.Expect(redis.Status.PlacedIn).To(HaveLen(f.count))
 		g.Expect(f.hubPool().Status.PlacedIn).To(HaveLen(f.count))
 	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+// awaitEtcd waits until etcd can be reached. An API server that comes too early gives up, and nothing here starts it again.
+func (f *fleet) awaitEtcd(t *testing.T, cluster string) {
+	t.Helper()
+	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(f.pid(t, cluster, "etcd")), "cmdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(line), "--listen-client-urls=http://")
+	if !found {
+		t.Fatalf("etcd of %q listens nowhere: %q", cluster, line)
+	}
+	address, _, _ := strings.Cut(after, "\x00")
+	NewWithT(t).Eventually(func() error {
+		connection, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			err = connection.Close()
+		}
+		return err
+	}, 60*time.Second, 100*time.Millisecond).Should(Succeed(), "etcd of %s listens", cluster)
 }
