@@ -275,6 +275,29 @@ func TestReconcile_a_member_that_cannot_be_written_to_is_not_recorded(t *testing
 	}
 }
 
+func TestReconcile_only_copies_are_waited_for(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	f.relabel()
+	redis := f.newRedis()
+	expect := func(when string, want ...string) {
+		t.Helper()
+		f.settle(redis)
+		f.get(f.hub, redis)
+		if !slices.Equal(redis.Finalizers, want) || (len(redis.Status.PlacedIn) > 0) != (len(want) > 0) {
+			t.Errorf("%s: finalizers %v, placedIn %v", when, redis.Finalizers, redis.Status.PlacedIn)
+		}
+		f.wantNoWrites(redis)
+	}
+	expect("nobody is chosen")
+	f.directory.change(eu1, func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "eu"} })
+	expect("a member is chosen", flotillav1.FinalizerPlacement)
+	delete(f.directory.snapshots, eu1)
+	expect("the last member is offboarded")
+	if !f.get(f.member, copyOf(redis)) {
+		t.Error("the copy did not stay")
+	}
+}
+
 func TestPlanHub_what_was_seen_gone_counts_only_for_its_generation(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()

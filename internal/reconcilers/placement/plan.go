@@ -76,7 +76,8 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 
 	plan.confirmLeave = leftToConfirm(annotations, plan.placedIn, state.chosen)
 	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
-	wanted := len(plan.placedIn) > 0 || hubObject.GetPlacement() != nil && hubObject.GetDeletionTimestamp() == nil
+	// Nothing but copies has to be waited for. A hub that has no members any more can be taken down at once.
+	wanted := len(plan.placedIn) > 0
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
