@@ -13,7 +13,7 @@ $0 == "kind: Deployment" { deployment = 1 }
 skipping && /^          / { next }
 { skipping = 0 }
 /^ *namespace: flotilla-system$/ || $0 == "  name: flotilla-system" { sub(/flotilla-system/, "{{ .Values.namespace }}") }
-/^ *namespace: flotilla-clusters$/ || $0 == "  name: flotilla-clusters" { sub(/flotilla-clusters/, "{{ .Values.registrationNamespace }}") }
+/^ *namespace: flotilla-clusters$/ || $0 == "  name: flotilla-clusters" || /^ *- flotilla-clusters$/ { sub(/flotilla-clusters/, "{{ .Values.registrationNamespace }}") }
 deployment && /^  replicas: / { add("  replicas: {{ .Values.replicas }}"); next }
 deployment && / image: / {
 	sub(/image: .*/, "image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}")
