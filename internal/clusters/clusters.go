@@ -80,6 +80,8 @@ type Snapshot struct {
 	// member's CustomResourceDefinitions has changed.
 	Lacks       map[string][]MissingField
 	Definitions string
+	// LacksStatus lists, by kind, the paths of the fields of status that the member's schema lacks.
+	LacksStatus map[string][]string
 }
 
 // Visible reports whether the member's caches show the member as it is now.

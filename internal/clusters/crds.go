@@ -73,9 +73,9 @@ type definitionState struct {
 	absent, deleting, unread bool
 	// revision is the number that it has in the member; ours is the manager's.
 	revision, ours int64
-	// lacks are the fields of spec that it lacks, lacking the paths of all fields that it lacks.
-	lacks   []MissingField
-	lacking []string
+	// lacks are the fields of spec that it lacks, lacksStatus the paths of those of status, lacking the paths of all.
+	lacks                []MissingField
+	lacksStatus, lacking []string
 	// more says that it has what ours lacks.
 	more bool
 }
@@ -96,6 +96,9 @@ func stateOf(own definition, theirs *apiextensionsv1.CustomResourceDefinition) d
 		// A copy has no placement.
 		if strings.HasPrefix(path, "spec.") && path != "spec.placement" && !strings.HasPrefix(path, "spec.placement.") {
 			state.lacks = append(state.lacks, MissingField{Path: path, Default: defaultOf(field)})
+		}
+		if strings.HasPrefix(path, "status.") {
+			state.lacksStatus = append(state.lacksStatus, path)
 		}
 	})
 	compareSchemas(theirSchema, ourSchema, "", func(string, *apiextensionsv1.JSONSchemaProps) { state.more = true })
@@ -201,17 +204,32 @@ func (s served) identity() string {
 
 // lacks lists, by kind, the fields of spec that the member lacks.
 func (s served) lacks() map[string][]MissingField {
-	var lacks map[string][]MissingField
+	return byKind(s, func(state definitionState) []MissingField { return state.lacks })
+}
+
+// lacksStatus lists, by kind, the fields of status that the member lacks.
+func (s served) lacksStatus() map[string][]string {
+	return byKind(s, func(state definitionState) []string { return state.lacksStatus })
+}
+
+// byKind collects what there is for each kind; nil when there is nothing.
+func byKind[T any](s served, of func(definitionState) []T) map[string][]T {
+	var found map[string][]T
 	for i, state := range s.states {
-		if len(state.lacks) == 0 {
+		if len(of(state)) == 0 {
 			continue
 		}
-		if lacks == nil {
-			lacks = map[string][]MissingField{}
+		if found == nil {
+			found = map[string][]T{}
 		}
-		lacks[definitions()[i].kind] = state.lacks
+		found[definitions()[i].kind] = of(state)
 	}
-	return lacks
+	return found
+}
+
+// tell puts what the member's definitions are like into its snapshot.
+func (s served) tell(snapshot *Snapshot) {
+	snapshot.Lacks, snapshot.LacksStatus, snapshot.Definitions = s.lacks(), s.lacksStatus(), s.identity()
 }
 
 // names are the names of the definitions in a state.

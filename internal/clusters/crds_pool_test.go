@@ -46,7 +46,7 @@ func TestPool_definitions(t *testing.T) {
 	member := testenv.Start(t)
 	for name, run := range map[string]func(*testing.T, *testenv.Cluster){
 		"are verified": testVerify, "are being deleted": testDeletion, "are installed": testInstall,
-		"are not installed where that is not allowed": testClaimedElsewhere,
+		"are not installed where that is not allowed": testClaimedElsewhere, "are the first ones": testFirst,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, member) })
 	}
@@ -203,6 +203,47 @@ func testInstall(t *testing.T, member *testenv.Cluster) {
 	f.Eventually(func() string { return f.message("installs", flotillav1.ConditionAPIsServed) }).Should(ContainSubstring("newer CRDs"))
 	f.Expect(f.definition("Redis").Generation).To(Equal(generation))
 	f.unregister(secret)
+}
+
+// testFirst has a member that nobody has upgraded since the schemas got numbers. A manager that may not upgrade it works
+// with it and says what it lacks, one that may does it under the objects.
+func testFirst(t *testing.T, member *testenv.Cluster) {
+	ctx := context.Background()
+	f := startSkewed(t, member)
+	member.GoBack(t)
+	old := &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: flotillav1.NodePoolSpec{
+		NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"example.com/pool": "old"}},
+	}}
+	f.Expect(member.Client.Create(ctx, old)).To(Succeed())
+	secret := f.register("first", f.member.Kubeconfig())
+	f.Eventually(f.condition("first", flotillav1.ConditionReady)).Should(Equal("True Connected"))
+	f.Eventually(f.condition("first", flotillav1.ConditionAPIsServed)).Should(Equal("True VersionSkew"))
+	f.Expect(f.message("first", flotillav1.ConditionAPIsServed)).To(And(
+		ContainSubstring("nodepools.flotilla.dev, redises.flotilla.dev without spec.affinity"), HaveSuffix("; apply config/member there")))
+	snapshot, _ := f.pool.Snapshot("first")
+	f.Expect(snapshot.Lacks["Redis"]).To(ContainElements(MissingField{Path: "spec.podMetadata"}, HaveField("Path", "spec.updateStrategy")))
+	f.Expect(snapshot.Lacks["NodePool"]).To(ConsistOf(HaveField("Path", "spec.reporting")))
+	f.Expect(snapshot.LacksStatus).To(Equal(map[string][]string{"NodePool": {"status.requested", "status.utilization"}}))
+	f.Expect(f.definition("NodePool").Annotations).To(HaveKeyWithValue(flotillav1.AnnotationCRDRevision, "1"), "nothing is written")
+	f.unregister(secret)
+
+	installing := startPool(t, hubCluster.Namespace(t), func(c *Config) {
+		c.InspectInterval, c.InstallCRDs = 200*time.Millisecond, true
+	})
+	f = &skewed{fixture: installing, member: member}
+	f.SetDefaultEventuallyTimeout(60 * time.Second)
+	member.GoBack(t)
+	old.ResourceVersion, old.UID = "", ""
+	f.Expect(member.Client.Create(ctx, old)).To(Succeed())
+	uid, version := old.UID, old.ResourceVersion
+	secret = f.register("upgraded", f.member.Kubeconfig())
+	f.Eventually(f.condition("upgraded", flotillav1.ConditionAPIsServed)).Should(Equal("True AllServed"))
+	f.Expect(f.definition("NodePool").Annotations).NotTo(HaveKeyWithValue(flotillav1.AnnotationCRDRevision, "1"))
+	f.Expect(member.Client.Get(ctx, client.ObjectKeyFromObject(old), old)).To(Succeed())
+	f.Expect(old.UID).To(Equal(uid))
+	f.Expect(old.ResourceVersion).To(Equal(version), "the schemas change under the objects, and nothing writes these")
+	f.unregister(secret)
+	f.Expect(client.IgnoreNotFound(member.Client.Delete(ctx, old))).To(Succeed())
 }
 
 func testClaimedElsewhere(t *testing.T, member *testenv.Cluster) {

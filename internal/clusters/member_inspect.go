@@ -91,7 +91,7 @@ func (m *member) onInspected(s *session, found inspection) {
 	found.served.denied = s.served.denied
 	s.served = found.served
 	m.update(func(p *publication) {
-		p.snapshot.Lacks, p.snapshot.Definitions = found.served.lacks(), found.served.identity()
+		found.served.tell(&p.snapshot)
 		p.verdicts[flotillav1.ConditionAPIsServed] = found.served.verdict(m.pool.cfg.InstallCRDs)
 	})
 }

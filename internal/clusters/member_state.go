@@ -207,7 +207,7 @@ func (m *member) take(p *publication, found *findings) {
 		p.version = found.version
 	}
 	if found.served.states != nil {
-		p.snapshot.Lacks, p.snapshot.Definitions = found.served.lacks(), found.served.identity()
+		found.served.tell(&p.snapshot)
 		p.snapshot.Off = kindsOff(found.served.denied, nil)
 	}
 }

@@ -75,6 +75,9 @@ func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at p
 	now := r.Clock.Now()
 	after := pool.DeepCopy()
 	reportDeletion(after, found, now)
+	if err := r.keepStorable(at, after); err != nil {
+		return reconcile.Result{}, err
+	}
 	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
 		if err := writeStatus(ctx, member, pool, after); err != nil {
 			return reconcile.Result{}, err

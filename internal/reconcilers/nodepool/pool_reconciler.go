@@ -116,6 +116,9 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 	now := r.Clock.Now()
 	after := pool.DeepCopy()
 	report(after, found, class, now)
+	if err := r.keepStorable(at, after); err != nil {
+		return reconcile.Result{}, err
+	}
 	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
 		if err := writeStatus(ctx, member, pool, after); err != nil {
 			return reconcile.Result{}, err
@@ -139,6 +142,14 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 		result.RequeueAfter = foreignInterval
 	}
 	return result, class.err
+}
+
+// keepStorable leaves out what the member's schema does not know, which would be found missing in every pass.
+func (r *PoolReconciler) keepStorable(at poolKey, pool *flotillav1.NodePool) error {
+	snapshot, _ := r.Members.Snapshot(at.cluster)
+	status, err := clusters.Storable(snapshot, kindNodePool, pool.Status)
+	pool.Status = status
+	return err
 }
 
 // setFinalizer adds or removes the finalizer. The pool in memory stays what was observed.

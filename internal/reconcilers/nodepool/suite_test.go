@@ -41,16 +41,18 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &shared)) }
 
 // harness is one real member with its cache, behind a directory and a recorder of the test's own.
 type harness struct {
-	t       *testing.T
-	api     client.Client
-	member  cluster.Cluster
-	clock   *clocktesting.FakePassiveClock
-	nodes   *NodeReconciler
-	pools   *PoolReconciler
-	wire    *wire
-	ledger  *Ledger
-	mu      sync.Mutex
-	paused  bool
+	t      *testing.T
+	api    client.Client
+	member cluster.Cluster
+	clock  *clocktesting.FakePassiveClock
+	nodes  *NodeReconciler
+	pools  *PoolReconciler
+	wire   *wire
+	ledger *Ledger
+	mu     sync.Mutex
+	paused bool
+	// lacks are the fields of status that the member's schema lacks.
+	lacks   []string
 	events  []clusters.Event
 	regards []string
 }
@@ -101,7 +103,11 @@ func (h *harness) Member(name multicluster.ClusterName) (cluster.Cluster, error)
 func (h *harness) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return clusters.Snapshot{Name: memberName, State: clusters.StateReady, Paused: h.paused}, name == memberName
+	snapshot := clusters.Snapshot{Name: memberName, State: clusters.StateReady, Paused: h.paused}
+	if len(h.lacks) > 0 {
+		snapshot.LacksStatus = map[string][]string{kindNodePool: h.lacks}
+	}
+	return snapshot, name == memberName
 }
 
 func (h *harness) Snapshots() []clusters.Snapshot {

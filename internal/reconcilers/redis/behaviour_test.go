@@ -315,3 +315,17 @@ func TestReconcile_events_survive_a_lost_status_write_and_come_once(t *testing.T
 type nobody struct{}
 
 func (nobody) Record(multicluster.ClusterName, client.Object, clusters.Event) {}
+
+// The member's schema knows neither field: the status does not have them, and is not written again for their sake.
+func TestReconcile_what_an_older_schema_lacks_is_not_reported(t *testing.T) {
+	e := newEnv(t)
+	e.directory.snapshot.LacksStatus = map[string][]string{"Redis": {"status.primary", "status.members[].node"}}
+	e.running("cache", 2)
+	status := e.status("cache")
+	if status.ReadyReplicas != 2 || len(status.Members) != 2 || status.Primary != "" || status.Members[0].Node != "" {
+		t.Errorf("the status is %+v", status)
+	}
+	if wrote := e.pass("cache"); len(wrote) > 0 {
+		t.Errorf("a pass without a difference wrote %v", wrote)
+	}
+}

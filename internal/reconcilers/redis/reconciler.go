@@ -96,7 +96,10 @@ func (r *Reconciler) pass(ctx context.Context, clusterName multicluster.ClusterN
 	}
 
 	before := *redis.Status.DeepCopy()
-	after := report(before, s, p, failure)
+	after, err := r.storable(clusterName, report(before, s, p, failure))
+	if err != nil {
+		return settle(ctrl.Result{}, err)
+	}
 	told := deeds(s, done, before.Selector != "" && before.ObservedGeneration == redis.Generation)
 	err = writeStatus(ctx, member.GetClient(), redis, after)
 	if err == nil {
@@ -129,6 +132,12 @@ func (r *Reconciler) reportUnseen(ctx context.Context, clusterName multicluster.
 		r.Recorder.Record(clusterName, redis, event(corev1.EventTypeWarning, reason, "Reconcile", nil, "%s", message))
 	}
 	return failure
+}
+
+// storable leaves out what the member's schema does not know, which would be found missing in every pass.
+func (r *Reconciler) storable(clusterName multicluster.ClusterName, status flotillav1.RedisStatus) (flotillav1.RedisStatus, error) {
+	snapshot, _ := r.Members.Snapshot(clusterName)
+	return clusters.Storable(snapshot, kind, status)
 }
 
 // writeStatus writes the status if it says something new. The lock keeps a pass that has worked on an old object from
