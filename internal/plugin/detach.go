@@ -34,7 +34,7 @@ type leftBehind struct {
 }
 
 func newDetach(t *tool) *cobra.Command {
-	var yes, force bool
+	var yes, force, hub bool
 	c := &cobra.Command{
 		Use:   "detach --context MEMBER",
 		Short: "Free a member from a hub that is gone",
@@ -46,18 +46,26 @@ the finalizers would have done is not done: an object whose deletion waits for o
 retentionPolicy Delete keeps its volumes, and nodes keep the keys of pools.
 
 A hub that has renewed its claim in time is not gone, and is refused: unregister the member there. The command asks before
-it writes.`,
-		Example: `  kubectl flotilla detach --context eu-1-admin`,
-		Args:    cobra.NoArgs,
+it writes.
+
+With --hub the cluster is the hub itself, whose manager is gone: its finalizers are removed from the hub objects, so that
+these, or the schemas, can be deleted. Every copy stays in its member.`,
+		Example: `  kubectl flotilla detach --context eu-1-admin
+  kubectl flotilla detach --hub --context hub-admin`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("context") {
 				return faultf("name the member's; kubectl config get-contexts lists them", "--context is missing, and the current one may be the hub's")
+			}
+			if hub {
+				return t.detachHub(c.Context(), yes, force)
 			}
 			return t.detach(c.Context(), yes, force)
 		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "Do not ask")
 	c.Flags().BoolVar(&force, "force", false, "Detach also from a hub that has renewed its claim; it will take the member up again")
+	c.Flags().BoolVar(&hub, "hub", false, "The context is that of a hub whose manager is gone: let its objects be deleted, and keep the copies")
 	return c
 }
 
@@ -70,7 +78,7 @@ func (t *tool) detach(ctx context.Context, yes, force bool) error {
 	err = member.List(ctx, hubs, client.Limit(1))
 	switch {
 	case err == nil && len(hubs.Items) > 0:
-		return faultf("choose the context of a member", "%s has MemberClusters, so it is a hub", member.called)
+		return faultf("choose the context of a member, or add --hub if its manager is gone", "%s has MemberClusters, so it is a hub", member.called)
 	case err != nil && !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return member.explain("looking for MemberClusters", err)
 	}

@@ -22,6 +22,7 @@ func (s *story) detachRefused(*testing.T) {
 	s.fails([]string{`hub "hub" is not gone`, "kubectl flotilla unregister"}, "--context", "eu-1-admin", "detach", "--yes")
 	s.fails([]string{"so it is a hub"}, "--context", "hub", "detach", "--yes")
 	s.fails([]string{"--context is missing"}, "detach", "--yes")
+	s.fails([]string{"the manager is not gone"}, "--context", "hub", "detach", "--hub", "--yes")
 }
 
 func TestDetach_frees_a_member_from_a_hub_that_is_gone(t *testing.T) {
@@ -84,6 +85,58 @@ func TestDetach_frees_a_member_from_a_hub_that_is_gone(t *testing.T) {
 		t.Errorf("the node has annotations %v and labels %v", node.Annotations, node.Labels)
 	}
 	if got := w.must("--context", "us-1-admin", "detach"); !strings.Contains(got.out, "Nothing of a hub is left") {
+		t.Errorf("a second time it says\n%s", got.out)
+	}
+}
+
+func TestDetach_lets_objects_of_a_hub_go_whose_manager_is_gone(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	ensure(t, hubServer, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "held"}})
+	stays := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "held", Name: "cache", Finalizers: []string{flotillav1.FinalizerPlacement, "example.com/other"}}}
+	leaving := &flotillav1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{flotillav1.FinalizerPlacement}},
+		Spec:       flotillav1.NodePoolSpec{NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"pool": "held"}}},
+	}
+	ensure(t, hubServer, stays)
+	ensure(t, hubServer, leaving)
+	t.Cleanup(func() {
+		stays.Finalizers = nil
+		_ = hubServer.Client.Update(ctx, stays)
+		_ = hubServer.Client.Delete(ctx, stays)
+	})
+	leaving.Status.PlacedIn = []string{"eu-1", "us-1"}
+	if err := hubServer.Client.Status().Update(ctx, leaving); err != nil {
+		t.Fatal(err)
+	}
+	if err := hubServer.Client.Delete(ctx, leaving); err != nil {
+		t.Fatal(err)
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: managerLease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("manager"), LeaseDurationSeconds: new(int32(60)), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-time.Hour))),
+		},
+	}
+	if err := hubServer.Client.Delete(ctx, lease.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	ensure(t, hubServer, lease)
+	t.Cleanup(func() { _ = hubServer.Client.Delete(ctx, lease) })
+
+	w.fails([]string{"nothing was changed", "answer y"}, "--context", "hub", "detach", "--hub")
+	w.answers = []string{"y\n"}
+	show(t, "detach-hub", "detach --hub --context hub", w.must("--context", "hub", "detach", "--hub"))
+	if err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(leaving), leaving); !apierrors.IsNotFound(err) {
+		t.Errorf("what was being deleted is there (%v)", err)
+	}
+	if err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(stays), stays); err != nil {
+		t.Fatal(err)
+	}
+	if len(stays.Finalizers) != 1 || stays.Finalizers[0] != "example.com/other" {
+		t.Errorf("the finalizers are %v", stays.Finalizers)
+	}
+	if got := w.must("--context", "hub", "detach", "--hub", "--yes"); !strings.Contains(got.out, "No object of the hub waits") {
 		t.Errorf("a second time it says\n%s", got.out)
 	}
 }
