@@ -13,6 +13,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -181,5 +183,65 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 		return placed.Spec.PriorityClassName
 	}).WithTimeout(20 * time.Second).Should(Equal("high"))
 	f.wantOutcome(redis, "")
+	f.wantNoWrites(redis)
+}
+
+// An older manager is put back, and the schemas stay: what it does not know stays on the hub, and in the member what the
+// hub does not set.
+func TestReconcile_keeps_fields_that_only_newer_schemas_know(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	ctx := context.Background()
+	for _, cluster := range []*testenv.Cluster{hubServer, memberServer} {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		if err := cluster.Client.Get(ctx, client.ObjectKey{Name: fleet.Redis.CRD}, definition); err != nil {
+			t.Fatal(err)
+		}
+		spec := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		spec.Properties["invented"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+		if err := cluster.Client.Update(ctx, definition); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			delete(spec.Properties, "invented")
+			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(definition), definition); err != nil {
+				t.Fatal(err)
+			}
+			definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+			if err := cluster.Client.Update(ctx, definition); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	invented := func(c client.Client, object *flotillav1.Redis) string {
+		raw := &unstructured.Unstructured{}
+		raw.SetGroupVersionKind(flotillav1.GroupVersion.WithKind("Redis"))
+		if err := c.Get(ctx, client.ObjectKeyFromObject(object), raw); err != nil {
+			t.Fatal(err)
+		}
+		value, _, _ := unstructured.NestedString(raw.Object, "spec", "invented")
+		return value
+	}
+	redis := f.newRedis()
+	f.settle(redis)
+	for c, value := range map[client.Client]string{f.hub: "on the hub", f.member: "in the member"} {
+		NewWithT(t).Eventually(func() string {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"invented":"`+value+`"}}`))
+			if err := c.Patch(ctx, copyOf(redis), patch); err != nil {
+				return err.Error()
+			}
+			return invented(c, redis)
+		}).WithTimeout(20 * time.Second).Should(Equal(value))
+	}
+	f.settle(redis)
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
+	f.settle(redis)
+	placed := copyOf(redis)
+	if f.get(f.member, placed); *placed.Spec.Replicas != 2 {
+		t.Error("the copy did not follow")
+	}
+	if onHub, inMember := invented(f.hub, redis), invented(f.member, redis); onHub != "on the hub" || inMember != "in the member" {
+		t.Errorf("on the hub %q, in the member %q", onHub, inMember)
+	}
 	f.wantNoWrites(redis)
 }
