@@ -106,3 +106,21 @@ func anchors(text string) map[string]bool {
 	}
 	return found
 }
+
+// The page on installing has a table of what the chart can be told.
+func TestInstall_names_every_value_of_the_chart(t *testing.T) {
+	values, err := os.ReadFile(filepath.Join(root, "charts", "flotilla", "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(string(values), -1)
+	if len(names) < 5 {
+		t.Fatalf("the chart has the values %v", names)
+	}
+	page := pages(t)["install.md"]
+	for _, name := range names {
+		if !strings.Contains(page, "`"+name[1]+"`") && !strings.Contains(page, "`"+name[1]+".") {
+			t.Errorf("install.md does not name the value %s", name[1])
+		}
+	}
+}

@@ -37,6 +37,7 @@ func TestUninstallDrill(t *testing.T) {
 		{"KeepingWhatRuns", func(t *testing.T, _ *fleet) { u.keeping(t) }},
 		{"RemovingEverything", func(t *testing.T, _ *fleet) { u.removing(t) }},
 		{"TheManagerIsGoneTooEarly", func(t *testing.T, _ *fleet) { u.tooEarly(t) }},
+		{"InstalledByThePage", func(t *testing.T, _ *fleet) { u.byThePage(t) }},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u.fleet) }) {
 			t.Fatalf("%s failed; the steps after it build on it", step.name)
@@ -61,7 +62,7 @@ func (u *uninstall) prepare(t *testing.T) {
 	}
 	u.command(t, "go", "build", "-o", filepath.Join(bin, "kubectl-flotilla"), "./cmd/kubectl-flotilla")
 	config := clientcmdapi.NewConfig()
-	for context, name := range map[string]string{"hub-admin": "hub", "eu-1-admin": "member-1", "us-1-admin": "member-2"} {
+	for context, name := range map[string]string{"hub-admin": "hub", "eu-1-admin": "member-1", "us-1-admin": "member-2", "eu-2-admin": "member-3"} {
 		one, err := clientcmd.LoadFromFile(filepath.Join(u.dir, "kubeconfigs", name))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(clientcmdapi.FlattenConfig(one)).To(Succeed())
@@ -274,4 +275,43 @@ func (u *uninstall) tooEarly(t *testing.T) {
 			g.Expect(node.Annotations).NotTo(HaveKey(flotillav1.AnnotationNodeRecord), "what detach takes from nodes is the record")
 		}
 	}
+}
+
+// byThePage begins with an empty hub and does what docs/install.md says. The manager of the suite is no Pod: it is started
+// when the page waits for its Deployment.
+func (u *uninstall) byThePage(t *testing.T) {
+	g := NewWithT(t)
+	for _, name := range u.registered() {
+		// Copies of the hub that was are not those of this one.
+		u.kubectl(t, name, "delete", "redises,nodepools", "--all", "--all-namespaces")
+		u.kubectl(t, name, "delete", "namespace", namespace)
+	}
+	u.kubectl(t, "hub", "delete", "namespace", namespace)
+	page, err := os.ReadFile(filepath.Join(u.root, "docs", "install.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	manifest := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindSubmatch(page)
+	g.Expect(manifest).NotTo(BeNil())
+	g.Expect(os.WriteFile(filepath.Join(u.folder, "cache.yaml"), manifest[1], 0o600)).To(Succeed())
+	blocks := regexp.MustCompile("(?ms)^<!-- run -->\n```sh\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
+	g.Expect(blocks).To(HaveLen(4))
+	for _, block := range blocks {
+		for line := range strings.SplitSeq(strings.TrimSpace(block[1]), "\n") {
+			if strings.Contains(line, "rollout status") {
+				u.manager = u.runManager(t, "hub", "prod")
+				continue
+			}
+			if out, err := u.run(t, line); err != nil {
+				t.Fatalf("%s: %v\n%s", line, err, out)
+			}
+		}
+	}
+	out, err := u.run(t, "kubectl get deployment -n flotilla-system flotilla-manager -o jsonpath='{.spec.template.spec.containers[0].image} {.spec.template.spec.containers[0].args}'")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(out).To(And(ContainSubstring("registry.example.com/flotilla-manager:v0.1.0"), ContainSubstring("--hub-id=prod")))
+	redis := &flotillav1.Redis{}
+	g.Eventually(func(g Gomega) {
+		g.Expect(u.hub.Get(u.ctx, client.ObjectKey{Namespace: "shop", Name: "cache"}, redis)).To(Succeed())
+		g.Expect(redis.Status.PlacedIn).To(Equal([]string{"eu-1", "eu-2", "us-1"}))
+		g.Expect(conditionStatus(redis.Status.Conditions, flotillav1.ConditionFullyReady)).To(Equal("True"))
+	}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
 }
