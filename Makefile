@@ -70,6 +70,7 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 
 .PHONY: drill
 drill: control-plane build ## Run the long drills on a local fleet, RUN= picks some, and fuzz for FUZZTIME=5m each.
+	@hack/build.sh prometheus
 	for target in FuzzParseKubeconfig FuzzParseArgoCD; do \
 		go test -run '^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/clusters; done
 	go test -run '^$$' -fuzz='^FuzzRecord$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/reconcilers/nodepool

@@ -24,7 +24,7 @@ locate() {
 	image | pause) module=image require='' cold='about 1 s' ;;
 	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
 	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
-	promtool) module=prometheus require=github.com/prometheus/prometheus cold='about 4 min' ;;
+	promtool | prometheus) module=prometheus require=github.com/prometheus/prometheus cold='about 4 min' ;;
 	golangci-lint) module=lint require=github.com/golangci/golangci-lint/v2 cold='about 4 min' ;;
 	*) die "no such binary: $1" ;;
 	esac
@@ -74,7 +74,7 @@ build() {
 	log=$STAMPS/$name.log out=$BIN/.$name.$$
 	[[ $TTY ]] || say "  building $name $version ($cold with cold caches)"
 	[[ $module == node ]] && tags=no_btrfs,no_zfs,no_devmapper
-	# Rules need none of the clouds that Prometheus can find targets in.
+	# Rules and drills need none of the clouds that Prometheus can find targets in, nor the pages that npm would build.
 	[[ $module == prometheus ]] && tags=remove_all_sd
 	# -v lists each package as it is compiled: the sign of life of a build of minutes.
 	CGO_ENABLED=0 go build -C "$ROOT/hack/$module" -v -trimpath -tags "$tags" -ldflags "$(ldflags)" -o "$out" "$package" >"$log" 2>&1 &
