@@ -133,8 +133,8 @@ func TestDashboard_has_expressions_that_parse(t *testing.T) {
 	promtool(t, "check", "rules", path)
 }
 
-// TestMetrics_that_are_asked_for_exist compares names with the table of docs/operations.md, which a test of
-// internal/clusters compares with what is registered.
+// TestMetrics_that_are_asked_for_exist compares names with the table of docs/operations.md, which a test of cmd/manager
+// compares with what is registered.
 func TestMetrics_that_are_asked_for_exist(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	must(t, err)

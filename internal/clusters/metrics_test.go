@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -40,20 +37,6 @@ func described() map[string]string {
 		}
 	}
 	return labels
-}
-
-func TestMetrics_are_documented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(flotilla_[a-z_]+)` \\| ([a-z, ]+) \\| .+ \\|$").FindAllStringSubmatch(string(page), -1) {
-		documented[row[1]] = row[2]
-	}
-	if diff := cmp.Diff(described(), documented); diff != "" {
-		t.Errorf("metrics and their labels (-registry +docs/operations.md):\n%s", diff)
-	}
 }
 
 // named returns the names of the metrics that have series of a member.

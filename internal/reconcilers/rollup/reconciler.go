@@ -36,6 +36,8 @@ type Reconciler struct {
 
 	// views remember what passes have read; nil remembers nothing, so that every pass reads everything.
 	views *views
+	// tally counts how the objects are; nil counts nothing.
+	tally *tally
 }
 
 // Reconcile makes one status of everything that is known about a hub object.
@@ -44,11 +46,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if rest := r.Pace.Rest(req.String()); rest > 0 {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}
-	before := r.Kind.New()
+	key, before := fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName}, r.Kind.New()
 	if err := r.Hub.Get(ctx, req.NamespacedName, before, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Pace.Forget(req.String())
 			r.views.forget(req.NamespacedName)
+			r.tally.forget(key)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("reading %s %q on the hub: %w", r.Kind.Name, req.NamespacedName, err)
@@ -58,10 +61,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if state.tooEarly() {
+		r.tally.note(key, before)
 		return ctrl.Result{}, nil
 	}
 	hubObject := before.DeepCopyObject().(fleet.Object)
 	wave := report(r.Kind, hubObject, state, r.Clock.Now())
+	r.tally.note(key, hubObject)
 	if equality.Semantic.DeepEqual(before, hubObject) {
 		r.Pace.Settled(req.String())
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil

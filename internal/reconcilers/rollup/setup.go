@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -35,7 +36,10 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 	if hubID == "" {
 		return errors.New("setting up roll-up: the hub id is empty")
 	}
-	hub := mgr.GetLocalManager()
+	hub, tally := mgr.GetLocalManager(), newTally(members, clk)
+	if err := hub.Add(manager.RunnableFunc(tally.publish)); err != nil {
+		return fmt.Errorf("setting up the metrics of objects: %w", err)
+	}
 	for _, kind := range Kinds() {
 		reconciler := &Reconciler{
 			Kind:    kind,
@@ -47,12 +51,13 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			HubID:   hubID,
 			Pace:    NewPace(objectPace, clk).TakeOver(),
 			views:   newViews(),
+			tally:   tally,
 		}
 		if err := reconciler.setup(mgr, workers); err != nil {
 			return fmt.Errorf("setting up roll-up of %s: %w", kind.Name, err)
 		}
 	}
-	summary := &Summary{Hub: hub.GetClient(), Members: members, Pace: NewPace(summaryPace, clk), HubID: hubID}
+	summary := &Summary{Hub: hub.GetClient(), Members: members, Pace: NewPace(summaryPace, clk), HubID: hubID, tally: tally}
 	if err := summary.setup(mgr, workers); err != nil {
 		return fmt.Errorf("setting up the summaries of members: %w", err)
 	}

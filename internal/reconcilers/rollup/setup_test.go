@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
@@ -53,6 +54,9 @@ func TestSetup(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		if left := series(t, metrics.Registry, "flotilla_objects"); len(left) > 0 {
+			t.Errorf("a manager that does not run any more shows %v", left)
+		}
 	})
 	g.Expect(mgr.Engage(ctx, eu1, member)).To(Succeed())
 
@@ -76,6 +80,7 @@ func TestSetup(t *testing.T) {
 	f.place(redis, placed)
 	status(f, f.member, placed, observed)
 	eventually("a change in the member arrives", entryIs("True", ""))
+	eventually("it is counted", func() bool { return series(t, metrics.Registry, "flotilla_objects")["Redis Ready"] >= 1 })
 	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.ReadyReplicas = 1 })
 	eventually("a number arrives", func() bool { return redis.Status.ReadyReplicas == 1 })
 	members.become(eu1, clusters.StateUnreachable, true)
@@ -95,7 +100,8 @@ func TestSetup(t *testing.T) {
 	t.Cleanup(func() { _ = f.hub.Delete(context.Background(), memberCluster) })
 	eventually("the member is counted", func() bool {
 		f.read(f.hub, memberCluster)
-		return memberCluster.Status.Summary != nil && memberCluster.Status.Summary.Redises.Ready >= 1
+		return memberCluster.Status.Summary != nil && memberCluster.Status.Summary.Redises.Ready >= 1 &&
+			series(t, metrics.Registry, "flotilla_cluster_objects")["eu-1 Redis Ready"] >= 1
 	})
 }
 

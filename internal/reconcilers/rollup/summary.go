@@ -37,6 +37,9 @@ type Summary struct {
 	Pace *Pace
 	// HubID marks the copies of this hub.
 	HubID string
+
+	// tally counts how the objects are; nil counts nothing.
+	tally *tally
 }
 
 // Reconcile counts one member; the request names its MemberCluster. While the member cannot be seen, what was counted
@@ -45,13 +48,11 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	snapshot, registered := s.Members.Snapshot(clusterName(req.Name))
 	if !registered {
 		s.Pace.Forget(req.Name)
-		return ctrl.Result{}, nil
-	}
-	if !snapshot.Visible() {
+		s.tally.forgetMember(req.Name)
 		return ctrl.Result{}, nil
 	}
 	// Before anything is counted: what comes in meanwhile is counted once.
-	if rest := s.Pace.Rest(req.Name); rest > 0 {
+	if rest := s.Pace.Rest(req.Name); rest > 0 && snapshot.Visible() {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}
 	memberCluster := &flotillav1.MemberCluster{}
@@ -61,6 +62,10 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("reading MemberCluster %q: %w", req.Name, err)
+	}
+	if !snapshot.Visible() {
+		s.tally.noteMember(req.Name, memberCluster.Status.Summary)
+		return ctrl.Result{}, nil
 	}
 	count, err := s.observe(ctx, snapshot)
 	if err != nil {
@@ -72,6 +77,7 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	before := memberCluster.DeepCopy()
 	count.keep(snapshot, &before.Status)
 	memberCluster.Status.Summary, memberCluster.Status.Attention = count.report()
+	s.tally.noteMember(req.Name, memberCluster.Status.Summary)
 	if equality.Semantic.DeepEqual(before.Status, memberCluster.Status) {
 		return ctrl.Result{}, nil
 	}

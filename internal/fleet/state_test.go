@@ -1,0 +1,48 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func TestStateOf(t *testing.T) {
+	entry := func(name string, ready metav1.ConditionStatus) Entry {
+		return Entry{
+			ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready},
+			Visible:       ready != metav1.ConditionUnknown, Applied: true,
+		}
+	}
+	well, away, unwell := entry("a", metav1.ConditionTrue), entry("b", metav1.ConditionUnknown), entry("c", metav1.ConditionFalse)
+	coming := unwell
+	coming.Progressing = true
+	for name, tc := range map[string]struct {
+		facts Facts
+		want  State
+	}{
+		"all are ready":                      {Facts{Entries: []Entry{well}}, StateReady},
+		"one cannot be seen":                 {Facts{Entries: []Entry{well, away}}, StateUnknown},
+		"none can be seen":                   {Facts{Entries: []Entry{away}}, StateUnknown},
+		"one is not ready":                   {Facts{Entries: []Entry{well, away, unwell}}, StateDegraded},
+		"one becomes ready":                  {Facts{Entries: []Entry{well, coming}}, StateProgressing},
+		"a change is halted":                 {Facts{Entries: []Entry{well, coming}, Wave: Wave{Halted: true}}, StateDegraded},
+		"no cluster is chosen":               {Facts{}, StateDegraded},
+		"the placement cannot be understood": {Facts{Invalid: errors.New("no")}, StateDegraded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.facts.HasPlacement = true
+			if got := StateOf(Conditions(tc.facts)); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	if got := StateOf(nil); got != StateUnknown {
+		t.Errorf("without conditions: got %s, want %s", got, StateUnknown)
+	}
+}
