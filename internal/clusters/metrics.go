@@ -111,6 +111,20 @@ func registeredRestRequests() *prometheus.CounterVec {
 	return same
 }
 
+// beginMetrics starts the counters of a member at 0. Prometheus sees no increase in a counter that comes into being with
+// the first thing that it counts, and an alert about that would not fire.
+func beginMetrics(members Directory, clusterName multicluster.ClusterName) {
+	name := string(clusterName)
+	whileRegistered(members, clusterName, func() {
+		eventsDropped.WithLabelValues(name, dropSuppressed)
+		watchesReopened.WithLabelValues(name)
+		relists.WithLabelValues(name)
+		for _, result := range []string{rotationSucceeded, rotationFailed} {
+			rotations.WithLabelValues(name, result)
+		}
+	})
+}
+
 // observeReconcile records the duration of a pass, unless the member has been offboarded meanwhile.
 func observeReconcile(members Directory, controller string, clusterName multicluster.ClusterName, took time.Duration) {
 	observing.Lock()

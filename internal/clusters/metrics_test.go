@@ -88,6 +88,11 @@ func TestPool_tells_everything_about_a_member_and_forgets_it(t *testing.T) {
 	f.Expect(value("cluster_state", `,state="Ready"`)()).To(Equal("1"))
 	f.Expect(value("cluster_state", `,state="Unreachable"`)()).To(Equal("0"))
 	f.Eventually(value("probe_seconds", "")).ShouldNot(BeEmpty())
+	for metric, labels := range map[string]string{
+		"credential_rotations_total": `,result="Failed"`, "events_dropped_total": `,reason="Suppressed"`, "relists_total": "", "watches_reopened_total": "",
+	} {
+		f.Expect(value(metric, labels)()).To(Equal("0"), "%s: who adds up increases needs the beginning", metric)
+	}
 
 	before := value("cached_objects", "")()
 	memberOne.Node(t, "measured", nil)
@@ -97,7 +102,7 @@ func TestPool_tells_everything_about_a_member_and_forgets_it(t *testing.T) {
 	f.Eventually(value("credential_rotations_total", `,result="Failed"`)).Should(Equal("1"))
 	f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = l.Through(t, memberOne.Kubeconfig()) })
 	f.Eventually(value("credential_rotations_total", `,result="Succeeded"`)).Should(Equal("1"))
-	f.Expect(value("relists_total", "")()).To(BeEmpty(), "neither the start nor a rotation is a re-list")
+	f.Expect(value("relists_total", "")()).To(Equal("0"), "neither the start nor a rotation is a re-list")
 
 	l.Hush(t)
 	f.Eventually(value("cluster_state", `,state="Unreachable"`)).Should(Equal("1"))

@@ -327,6 +327,7 @@ func (p *Pool) add(m *member) {
 	p.mu.Lock()
 	p.members[m.name] = m
 	p.mu.Unlock()
+	beginMetrics(p, m.name)
 	go m.run(p.root)
 	p.notify(m.name)
 	p.publisher.enqueue(m.name)
