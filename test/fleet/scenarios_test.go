@@ -58,6 +58,7 @@ type begun struct {
 //	parts and data that are not wanted any more   WhatIsNotWantedAnyMoreGoes
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
+//	alerts and the dashboard                      drill: TestMonitoringDrill
 //	what docs/placement.md shows                  drill: ExamplesOfTheDocumentation
 //	every version of every object, to watchers    EveryVersionOfEveryObjectWasRight, at the end of each run
 //	rights: those of the manifests, all needed    EveryRightWasNeededAndNoneWasMissing
