@@ -115,8 +115,9 @@ func (r *Reconciler) requestsFor(ctx context.Context, name multicluster.ClusterN
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
 	r.Table.Subscribe(func(key fleet.ObjectKey, clusterName string, _ fleet.Outcome) {
 		if key.Kind == r.Kind.Name && ctx.Err() == nil {
-			r.views.mark(key.Object, clusterName)
-			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
+			if r.views.mark(key.Object, clusterName) {
+				queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
+			}
 		}
 	})
 	return nil
@@ -127,7 +128,9 @@ func (r *Reconciler) requestsOfCopy(ctx context.Context, name multicluster.Clust
 	if !fleet.IsOurs(object, r.HubID) {
 		return nil
 	}
-	r.views.mark(client.ObjectKeyFromObject(object), string(name))
+	if !r.views.mark(client.ObjectKeyFromObject(object), string(name)) {
+		return nil
+	}
 	return toHub(ctx, object)
 }
 

@@ -33,6 +33,8 @@ type entry struct {
 	view *view
 	// taken says that a pass is under way.
 	taken bool
+	// asked says that a pass has been asked for since one has begun. Until the next one begins, it is for all that changes.
+	asked bool
 	// choice is what the last pass has decided by, and names are the clusters that it had, sorted.
 	choice fleet.Choice
 	names  []string
@@ -125,7 +127,7 @@ func (v *views) take(key types.NamespacedName) (seen *view, changed []string) {
 	for name := range known.changed {
 		changed = append(changed, name)
 	}
-	known.changed, known.taken = map[string]bool{}, true
+	known.changed, known.taken, known.asked = map[string]bool{}, true, false
 	if known.view == nil {
 		return &view{}, nil
 	}
@@ -159,20 +161,27 @@ func (v *views) forget(key types.NamespacedName) {
 	delete(v.byObject, key)
 }
 
-// mark notes that one hub object's copy in a cluster has changed.
-func (v *views) mark(key types.NamespacedName, clusterName string) {
+// mark notes that one hub object's copy in a cluster has changed, and reports whether a pass has to be asked for.
+func (v *views) mark(key types.NamespacedName, clusterName string) bool {
 	if v == nil {
-		return
+		return true
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if known := v.byObject[key]; known != nil {
-		known.changed[clusterName] = true
-	}
+	known := v.byObject[key]
+	return known == nil || known.mark(clusterName)
 }
 
-// markAll notes that a cluster has changed, and returns the hub objects that this is about, sorted: they have the cluster,
-// or they choose it. One that a pass is reading right now may come to do so.
+// mark needs views.mu.
+func (e *entry) mark(clusterName string) bool {
+	e.changed[clusterName] = true
+	first := !e.asked
+	e.asked = true
+	return first
+}
+
+// markAll notes that a cluster has changed, and returns those of the hub objects that this is about for which a pass has to
+// be asked, sorted: they have the cluster, or they choose it. One that a pass is reading right now may come to do so.
 func (v *views) markAll(clusterName string, member fleet.Member, registered bool) []types.NamespacedName {
 	if v == nil {
 		return nil
@@ -182,8 +191,9 @@ func (v *views) markAll(clusterName string, member fleet.Member, registered bool
 	var concerned []types.NamespacedName
 	for key, known := range v.byObject {
 		if known.taken || contains(known.names, clusterName) || registered && known.choice.Takes(member, false) {
-			known.changed[clusterName] = true
-			concerned = append(concerned, key)
+			if known.mark(clusterName) {
+				concerned = append(concerned, key)
+			}
 		}
 	}
 	slices.SortFunc(concerned, func(a, b types.NamespacedName) int {

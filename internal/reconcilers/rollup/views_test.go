@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -266,5 +267,30 @@ func TestViews_a_change_during_a_pass_is_for_the_next_one(t *testing.T) {
 	v.r.views.keep(key, first, nil)
 	if _, changed := v.r.views.take(key); !cmp.Equal(changed, []string{"elsewhere"}) {
 		t.Errorf("the next pass reads %v", changed)
+	}
+}
+
+func TestViews_a_pass_is_asked_for_once(t *testing.T) {
+	v := newViewed(t, 1, 3)
+	key, member := client.ObjectKeyFromObject(v.redis), fleet.Member{Name: v.names[0]}
+	if !v.r.views.mark(key, v.names[0]) {
+		t.Error("nothing is asked for an object that no pass has read")
+	}
+	v.observe(v.r)
+	for _, first := range []bool{true, false} {
+		if asked := len(v.r.views.markAll(member.Name, member, true)) == 1; asked != first {
+			t.Errorf("a pass is asked for: %v, want %v", asked, first)
+		}
+	}
+	if v.r.views.mark(key, v.names[1]) {
+		t.Error("another one is asked for before the first has begun")
+	}
+	_, changed := v.r.views.take(key)
+	slices.Sort(changed)
+	if !cmp.Equal(changed, v.names[:2]) {
+		t.Errorf("the pass reads %v", changed)
+	}
+	if !v.r.views.mark(key, v.names[2]) {
+		t.Error("nothing is asked for what changes after a pass has begun")
 	}
 }
