@@ -45,9 +45,9 @@ type NodePoolStatus struct {
 	FleetStatus `json:",inline"`
 
 	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
+	// Each name is there once.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Clusters []NodePoolClusterStatus `json:"clusters,omitempty"`
 }

@@ -123,9 +123,9 @@ type FleetStatus struct {
 	ClustersOmitted int32 `json:"clustersOmitted,omitempty"`
 
 	// placedIn names every member that may have a copy. A name is added before the first write there
-	// and removed only after the copy was seen gone, released or offboarded.
+	// and removed only after the copy was seen gone, released or offboarded. Sorted; each name is there once.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5000
 	// +kubebuilder:validation:items:MaxLength=63
 	PlacedIn []string `json:"placedIn,omitempty"`

@@ -129,8 +129,8 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 // upgraded. The number is in a marker of the type.
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
-		"NodePool": "2 9d5387b902cb",
-		"Redis":    "2 03fc8c8c7f08",
+		"NodePool": "3 1766cdebd3c8",
+		"Redis":    "3 345193b95090",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

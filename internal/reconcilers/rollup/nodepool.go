@@ -28,6 +28,11 @@ var nodePoolKind = Kind{
 		}
 		return entries
 	},
+	written: func(object fleet.Object) fleet.Object {
+		status := object.(*flotillav1.NodePool).Status
+		status.PlacedIn = nil
+		return &flotillav1.NodePool{Status: status}
+	},
 	numbers: func(copied fleet.Object) any {
 		seen := copied.(*flotillav1.NodePool).Status
 		return &nodePoolNumbers{status: seen.Status, counts: seen.NodePoolCounts}

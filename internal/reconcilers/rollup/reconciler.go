@@ -9,11 +9,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
@@ -74,9 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if wait := r.Pace.Wait(req.String(), transition(r.Kind, before, hubObject)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	// What is said must not depend on the patch's answer, which overwrites the object.
-	after := hubObject.DeepCopyObject().(fleet.Object)
-	err = r.Hub.Status().Patch(ctx, hubObject, client.MergeFrom(before), FieldOwner)
+	err = r.write(ctx, before, hubObject)
 	// The second begins when the write has ended, also when its outcome is not known.
 	r.Pace.Wrote(req.String())
 	if apierrors.IsNotFound(err) {
@@ -85,6 +86,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the status of %s %q: %w", r.Kind.Name, req.NamespacedName, err)
 	}
-	r.sayTransitions(before, after)
+	r.sayTransitions(before, hubObject)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
+}
+
+// write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole
+// object has as many names as there are members.
+func (r *Reconciler) write(ctx context.Context, before, after fleet.Object) error {
+	data, err := client.MergeFrom(r.Kind.written(before)).Data(r.Kind.written(after))
+	if err != nil {
+		return err
+	}
+	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: after.GetNamespace(), Name: after.GetName()}}
+	target.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(r.Kind.Name))
+	return r.Hub.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data), FieldOwner)
 }

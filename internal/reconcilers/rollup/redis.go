@@ -17,6 +17,11 @@ var redisKind = Kind{
 		}
 		return entries
 	},
+	written: func(object fleet.Object) fleet.Object {
+		status := object.(*flotillav1.Redis).Status
+		status.PlacedIn = nil
+		return &flotillav1.Redis{Status: status}
+	},
 	numbers: func(copied fleet.Object) any {
 		seen := copied.(*flotillav1.Redis).Status
 		return redisNumbers{replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas}

@@ -21,6 +21,8 @@ type Kind struct {
 	entries func(fleet.Object) []flotillav1.ClusterStatus
 	// numbers returns what the status of a copy counts, for fill. It shares with the copy only what nobody changes.
 	numbers func(copied fleet.Object) any
+	// written returns an object that has nothing but what roll-up writes, which is shared: the status without placedIn.
+	written func(fleet.Object) fleet.Object
 	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
 	fill func(hubObject fleet.Object, rows []row)
 }
