@@ -36,6 +36,7 @@ type Config struct {
 	LeaderElection LeaderElectionConfig `mapstructure:"leaderElection"`
 	Metrics        EndpointConfig       `mapstructure:"metrics"`
 	Health         EndpointConfig       `mapstructure:"health"`
+	Profiling      EndpointConfig       `mapstructure:"profiling"`
 	Log            LogConfig            `mapstructure:"log"`
 }
 
@@ -129,6 +130,7 @@ var settings = []setting{
 	{"leaderElection.namespace", "flotilla-system", "namespace of the Lease and of what belongs to the manager"},
 	{"metrics.bindAddress", ":8443", "address of the metrics endpoint, served with TLS and authentication; 0 disables it"},
 	{"health.bindAddress", ":8081", "address of /healthz and /readyz; 0 disables it"},
+	{"profiling.bindAddress", "0", "address of /debug/pprof on the loopback interface, such as 127.0.0.1:6060; 0 disables it"},
 	{"log.format", "text", "text or json"},
 	{"log.verbosity", 0, "0 for changes that people look for, 1 for the path taken; at most 7"},
 }
@@ -252,6 +254,9 @@ func (c *Config) validate() error {
 	if c.LeaderElection.Enabled && c.LeaderElection.Namespace == "" {
 		errs = append(errs, errors.New("leaderElection.namespace: needed when leaderElection.enabled"))
 	}
+	if !c.Profiling.isLocal() {
+		errs = append(errs, fmt.Errorf("profiling.bindAddress: %q is not a loopback address such as 127.0.0.1:6060: profiles are served to whoever asks", c.Profiling.BindAddress))
+	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		errs = append(errs, fmt.Errorf("log.format: %q is neither text nor json", c.Log.Format))
 	}
@@ -259,6 +264,15 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("log.verbosity: %d is not between 0 and %d: beyond that, the Secrets of registrations would be logged", c.Log.Verbosity, maxVerbosity))
 	}
 	return errors.Join(errs...)
+}
+
+// isLocal says whether only this machine, or this Pod, can come to the endpoint.
+func (c EndpointConfig) isLocal() bool {
+	if c.BindAddress == "0" {
+		return true
+	}
+	address, err := netip.ParseAddrPort(c.BindAddress)
+	return err == nil && address.Addr().IsLoopback()
 }
 
 func (c RegistrationConfig) validate() []error {

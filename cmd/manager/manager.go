@@ -165,6 +165,7 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 		},
 		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
 		HealthProbeBindAddress: cfg.Health.BindAddress,
+		PprofBindAddress:       cfg.Profiling.BindAddress,
 	}
 	if cfg.Metrics.BindAddress != "0" {
 		options.Metrics.SecureServing = true
@@ -199,8 +200,19 @@ func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interfac
 	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, 2*leaseTimeout)
 }
 
+func loadKubeconfig(path string) (*rest.Config, error) {
+	if path != "" {
+		return clientcmd.BuildConfigFromFlags("", path)
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig is missing, and this is no Pod on the hub: %w", err)
+	}
+	return config, nil
+}
+
 func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := loadKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
