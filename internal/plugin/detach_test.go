@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
 func (s *story) detachRefused(*testing.T) {
@@ -89,9 +90,31 @@ func TestDetach_frees_a_member_from_a_hub_that_is_gone(t *testing.T) {
 	}
 }
 
+// letAllGo removes what other tests have left on the hub.
+func letAllGo(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
+		list := kind.NewList()
+		if err := hubServer.Client.List(ctx, list); err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range kind.Items(list) {
+			object.SetFinalizers(nil)
+			if err := hubServer.Client.Update(ctx, object); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+			if err := hubServer.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestDetach_lets_objects_of_a_hub_go_whose_manager_is_gone(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
+	letAllGo(t)
 	ensure(t, hubServer, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "held"}})
 	stays := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "held", Name: "cache", Finalizers: []string{flotillav1.FinalizerPlacement, "example.com/other"}}}
 	leaving := &flotillav1.NodePool{

@@ -59,13 +59,14 @@ type begun struct {
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
 //	alerts and the dashboard                      drill: TestMonitoringDrill
-//	what docs/placement.md shows                  drill: ExamplesOfTheDocumentation
+//	what docs/placement.md, conditions.md show    ExamplesOfTheDocumentation
 //	every version of every object, to watchers    EveryVersionOfEveryObjectWasRight, at the end of each run
 //	rights: those of the manifests, all needed    EveryRightWasNeededAndNoneWasMissing
 //	nothing changes                               NothingIsWrittenWhileNothingChanges; drill: for five minutes
 func TestFleet(t *testing.T) {
 	runScenarios(t, start(t, 3), []scenario{
 		{"MembersJoin", membersJoin},
+		{"ExamplesOfTheDocumentation", documented},
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"DeletedPodAndServiceComeBack", healing},
 		{"NodesJoinAndLeaveAPool", nodesJoinAndLeave},
