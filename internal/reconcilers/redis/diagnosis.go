@@ -60,7 +60,12 @@ func diagnose(seen *corev1.Pod) diagnosis {
 		return diagnosis{}
 	}
 	if ended := lastEnd(status); ended != nil {
-		return diagnoseEnd(status, ended)
+		found := diagnoseEnd(status, ended)
+		if seen.DeletionTimestamp != nil && found.reason == flotillav1.ReasonCrashing {
+			// Whoever deletes a Pod ends its server.
+			return diagnosis{}
+		}
+		return found
 	}
 	waiting := status.State.Waiting
 	switch {

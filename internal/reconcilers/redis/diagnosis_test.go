@@ -22,6 +22,19 @@ func ended(code int32, reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}}
 }
 
+func TestDiagnose_who_is_deleted_has_not_crashed(t *testing.T) {
+	for code, reason := range map[int32]string{0: "Completed", 137: "Error", 143: "Error"} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: containerName, State: ended(code, reason, "")}}}}
+		if got := diagnose(pod); got.reason != flotillav1.ReasonCrashing {
+			t.Errorf("exit code %d: %+v", code, got)
+		}
+		pod.DeletionTimestamp = new(metav1.Now())
+		if got := diagnose(pod); got != (diagnosis{}) {
+			t.Errorf("exit code %d of a Pod that is deleted: %+v", code, got)
+		}
+	}
+}
+
 func TestDiagnose(t *testing.T) {
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	for name, tc := range map[string]struct {
