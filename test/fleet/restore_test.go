@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -178,6 +179,11 @@ func kindsRemovedFromHub(t *testing.T, f *fleet) {
 	for _, name := range registered {
 		asked[name] = f.audit(t, name)
 	}
+	// A policy keeps them while there are members. Who means it lifts that.
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "redises.flotilla.dev"}}
+	g.Eventually(func() error { return f.hub.Delete(f.ctx, crd, client.DryRunAll) }, 10*time.Second, 100*time.Millisecond).Should(MatchError(ContainSubstring("flotilla-keep")))
+	f.kubectl(t, "hub", "delete", "validatingadmissionpolicybinding", "flotilla-keep")
+	g.Eventually(func() error { return f.hub.Delete(f.ctx, crd, client.DryRunAll) }, 10*time.Second, 100*time.Millisecond).Should(Succeed())
 	f.removeKinds(t, f.hub)
 	g.Expect(cmp.Diff(world, f.world(t, registered...))).To(BeEmpty(), "nothing is removed from any member")
 

@@ -42,7 +42,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			HubReader: hub.GetAPIReader(),
 			Members:   members,
 			Table:     table,
-			Events:    hub.GetEventRecorder("flotilla-placement"),
+			Events:    clusters.LimitHubEvents(hub.GetEventRecorder("flotilla-placement"), clock.RealClock{}),
 			Clock:     clock.RealClock{},
 			Options:   opts,
 		}

@@ -46,7 +46,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			Hub:     hub.GetClient(),
 			Members: members,
 			Table:   table,
-			Events:  hub.GetEventRecorder("flotilla-rollup"),
+			Events:  clusters.LimitHubEvents(hub.GetEventRecorder("flotilla-rollup"), clock.RealClock{}),
 			Clock:   clk,
 			HubID:   hubID,
 			Pace:    NewPace(objectPace, clk).TakeOver(),
