@@ -38,12 +38,17 @@ func (p *process) running() bool {
 	}
 }
 
-// install makes a cluster a hub with the manifest that people install, and the kubeconfig with which a manager comes to it:
-// through the line, with the rights of the manifest's ServiceAccount and no others. The Pods of the manifest stay pending,
-// because a hub has no nodes here.
+// install makes a cluster a hub with the manifest that people install. Its Pods stay pending, because a hub has no nodes here.
 func (f *fleet) install(t *testing.T, hub string) {
 	t.Helper()
 	f.kubectl(t, hub, "apply", "--server-side", "-f", filepath.Join(f.root, "dist", "install.yaml"))
+	f.writeKubeconfig(t, hub)
+}
+
+// writeKubeconfig writes the kubeconfig with which a manager comes to its hub: through the line, with the rights of the
+// manifest's ServiceAccount and no others.
+func (f *fleet) writeKubeconfig(t *testing.T, hub string) {
+	t.Helper()
 	token := f.kubectl(t, hub, "create", "token", "-n", "flotilla-system", "flotilla-manager", "--duration=24h")
 	config, err := clientcmd.LoadFromFile(filepath.Join(f.dir, "kubeconfigs", hub))
 	if err != nil {

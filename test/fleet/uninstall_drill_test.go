@@ -122,8 +122,7 @@ func (u *uninstall) install(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
 	u.stopManager(t)
-	_, err := u.run(t, "kubectl apply --server-side --force-conflicts -f dist/install.yaml")
-	g.Expect(err).NotTo(HaveOccurred())
+	u.fleet.install(t, "hub")
 	for name, region := range u.regions() {
 		u.prepareMember(t, name)
 		u.register(t, name, region)
@@ -297,6 +296,7 @@ func (u *uninstall) byThePage(t *testing.T) {
 	for _, block := range blocks {
 		for line := range strings.SplitSeq(strings.TrimSpace(block[1]), "\n") {
 			if strings.Contains(line, "rollout status") {
+				u.writeKubeconfig(t, "hub")
 				u.manager = u.runManager(t, "hub", "prod")
 				continue
 			}
