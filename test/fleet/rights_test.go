@@ -89,16 +89,24 @@ func rightsWereRight(t *testing.T, f *fleet) {
 	for _, cluster := range append([]string{"hub"}, f.memberNames()...) {
 		asked := f.audit(t, cluster)
 		asked.from = 0
+		// An API server that has just started refuses for a moment what it grants later: it has not read the roles yet.
+		granted, refused := map[right]bool{}, []request{}
 		for _, r := range asked.read(t) {
 			account := r.User.Username[strings.LastIndex(r.User.Username, ":")+1:]
 			where := map[string]string{"flotilla-manager": "hub", "flotilla-hub": "member"}[account]
-			if r.ResponseStatus.Code == 403 && !f.tookRights(cluster, r.Received) {
-				t.Errorf("%s refused %s to %s in %s", cluster, r, account, f.scenarioAt(r.Received))
-			}
 			for _, right := range r.needs() {
 				if given[where][right] && needed[where][right] == "" {
 					needed[where][right] = f.scenarioAt(r.Received)
 				}
+				granted[right] = granted[right] || r.ResponseStatus.Code != 403
+			}
+			if r.ResponseStatus.Code == 403 && !f.tookRights(cluster, r.Received) {
+				refused = append(refused, r)
+			}
+		}
+		for _, r := range refused {
+			if !slices.ContainsFunc(r.needs(), func(right right) bool { return granted[right] }) {
+				t.Errorf("%s refused %s to %s in %s", cluster, r, r.User.Username, f.scenarioAt(r.Received))
 			}
 		}
 	}
