@@ -72,9 +72,9 @@ func TestLimitHubEvents_forgets_objects(t *testing.T) {
 	limited := LimitHubEvents(recorder, clk).(*hubEvents)
 	for n := range 5 * budgetsKept {
 		clk.Step(2 * time.Second)
-		limited.allow(corev1.ObjectReference{Name: fmt.Sprint(n)})
+		limited.budgets.allow(corev1.ObjectReference{Name: fmt.Sprint(n)})
 	}
-	if kept := len(limited.budgets); kept > budgetsKept {
+	if kept := len(limited.budgets.of); kept > budgetsKept {
 		t.Errorf("%d budgets are kept", kept)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -67,8 +66,9 @@ func NewRecorder(options RecorderOptions) Recorder {
 	r := &recorder{
 		RecorderOptions: options,
 		hub:             options.Hub.GetEventRecorder(eventController),
-		budgets:         map[multicluster.ClusterName]*budget{},
+		budgets:         budgets[multicluster.ClusterName]{clock: options.Clock, of: map[multicluster.ClusterName]*budget{}},
 	}
+	r.budgets.tell = r.tellSuppressed
 	options.Members.Subscribe(r.forgetIfGone)
 	return r
 }
@@ -80,9 +80,8 @@ type recorder struct {
 
 	hub events.EventRecorder
 
-	mu sync.Mutex
-	// budgets of the members that have had events; under mu.
-	budgets map[multicluster.ClusterName]*budget
+	// budgets of the members that have had events.
+	budgets budgets[multicluster.ClusterName]
 }
 
 // Record implements Recorder.
@@ -97,7 +96,7 @@ func (r *recorder) Record(clusterName multicluster.ClusterName, regarding client
 		countDroppedEvent(r.Members, clusterName, dropUnknownKind)
 		return
 	}
-	if !r.allow(clusterName) {
+	if !r.budgets.allow(clusterName) {
 		countDroppedEvent(r.Members, clusterName, dropSuppressed)
 		return
 	}
