@@ -8,7 +8,6 @@ import (
 	"context"
 	"flag"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts", "secrets"}, Verbs: []string{"*"}},
 		rbacv1.PolicyRule{APIGroups: everythingBesides, Resources: []string{"*"}, Verbs: []string{"*"}}))
 	add("expired", &rest.Config{Host: us1.Config.Host, BearerToken: "ended", TLSClientConfig: rest.TLSClientConfig{CAData: us1.Config.CAData}})
-	add("unreachable", &rest.Config{Host: "https://" + closedPort(t), BearerToken: "any", TLSClientConfig: us1.Config.TLSClientConfig})
+	add("unreachable", &rest.Config{Host: "https://" + testenv.FreeAddress(t), BearerToken: "any", TLSClientConfig: us1.Config.TLSClientConfig})
 	config.CurrentContext = "hub"
 	if err := clientcmd.WriteToFile(*config, w.kubeconfig); err != nil {
 		t.Fatal(err)
@@ -102,17 +101,6 @@ func userWith(t *testing.T, cluster *testenv.Cluster, name string, rules ...rbac
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
 	})
 	return cluster.User(t, name)
-}
-
-// closedPort is an address where nothing listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }
 
 // ensure creates an object unless it is there.

@@ -269,3 +269,14 @@ func (l *Line) filterLocked(t testing.TB) {
 		}
 	}
 }
+
+// FreeAddress is a host:port of this machine at which nothing listens.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}

@@ -28,16 +28,11 @@ func documented(t *testing.T, f *fleet) {
 	for _, name := range []string{"placement.md", "conditions.md"} {
 		page, err := os.ReadFile(filepath.Join(f.root, "docs", name))
 		g.Expect(err).NotTo(HaveOccurred())
-		before := len(commands)
-		for _, block := range regexp.MustCompile("(?ms)^```(yaml|sh)\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
-			if block[1] == "yaml" {
-				// Those after the first continue it.
-				manifest += block[2]
-				continue
-			}
-			commands = append(commands, block[2])
-		}
-		g.Expect(len(commands)).To(BeNumerically(">", before+1), "%s shows commands", name)
+		// Manifests after the first continue it.
+		manifest += strings.Join(fenced(string(page), "```yaml\n"), "")
+		shown := fenced(string(page), "```sh\n")
+		g.Expect(len(shown)).To(BeNumerically(">", 1), "%s shows commands", name)
+		commands = append(commands, shown...)
 	}
 	// In this fleet the page's clusters and its namespace have other names.
 	ours := strings.NewReplacer("eu-1", "member-1", "us-1", "member-3", "eu-2", "member-2", "shop", "documented")
@@ -72,4 +67,13 @@ func documented(t *testing.T, f *fleet) {
 	for _, name := range f.registered() {
 		g.Expect(apierrors.IsNotFound(f.members[name].Get(f.ctx, key, redis))).To(BeTrue(), "the copy in %s is gone", name)
 	}
+}
+
+// fenced returns the blocks of a page that begin with some lines.
+func fenced(page, opening string) []string {
+	var blocks []string
+	for _, found := range regexp.MustCompile("(?ms)^"+regexp.QuoteMeta(opening)+"(.*?)^```").FindAllStringSubmatch(page, -1) {
+		blocks = append(blocks, found[1])
+	}
+	return blocks
 }

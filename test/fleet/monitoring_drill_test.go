@@ -20,13 +20,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // TestMonitoringDrill has a Prometheus scrape the manager, and breaks what alerts are about, one thing after the other.
 // They fire, go on, and end when it is mended; no other alert fires.
 func TestMonitoringDrill(t *testing.T) {
 	f := start(t, 2)
-	m := &monitoring{address: freeAddress(t)}
+	m := &monitoring{address: testenv.FreeAddress(t)}
 	// The suite's own tokens last for an hour, which there is an alert about.
 	for _, name := range f.registered() {
 		m.giveToken(t, f, name, "720h")

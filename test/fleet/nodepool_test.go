@@ -210,24 +210,21 @@ func poolDeletedWhileMemberIsAway(t *testing.T, f *fleet) {
 func rightsOnNodesTaken(t *testing.T, f *fleet) {
 	const member, name = "member-2", "member-2-node-4"
 	g, c := NewWithT(t), f.members[member]
-	before, began := f.node(member, name), time.Now()
+	before := f.node(member, name)
 	t.Cleanup(func() {
-		f.prepareMember(t, member)
-		f.rightsTaken = append(f.rightsTaken, withoutRights{member: member, began: began, over: time.Now()})
 		f.labelNode(t, member, name, colorKey, "")
 		f.expectAsBefore(t, member, before)
 	})
 	f.labelNode(t, member, name, colorKey, "black")
 	f.addPool(t, member, colorPool("black", nil))
 	f.expectPool(t, member, "black", 1, 200)
-	role := &rbacv1.ClusterRole{}
-	g.Expect(c.Get(f.ctx, client.ObjectKey{Name: "flotilla-hub"}, role)).To(Succeed())
-	for i, rule := range role.Rules {
-		if slices.Contains(rule.Resources, "nodes") {
-			role.Rules[i].Verbs = []string{"get", "list", "watch"}
+	f.takeRights(t, member, func(role *rbacv1.ClusterRole) {
+		for i, rule := range role.Rules {
+			if slices.Contains(rule.Resources, "nodes") {
+				role.Rules[i].Verbs = []string{"get", "list", "watch"}
+			}
 		}
-	}
-	g.Expect(c.Update(f.ctx, role)).To(Succeed())
+	})
 	kept := keysOf(f.node(member, name))
 	g.Eventually(func(g Gomega) {
 		// Rights are looked up in a cache: each try is another change.

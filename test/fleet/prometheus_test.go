@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -25,6 +24,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 // prometheus is one that scrapes the suite's manager. Its rules are those of config/prometheus, in which a minute is a
@@ -39,7 +40,7 @@ type prometheus struct {
 func (f *fleet) startPrometheus(t *testing.T, target, token string) *prometheus {
 	t.Helper()
 	f.command(t, filepath.Join(f.root, "hack", "build.sh"), "prometheus")
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	p := &prometheus{url: "http://" + address, dir: t.TempDir()}
 	p.write(t, "token", token)
 	p.write(t, "alerts.yaml", fasterAlerts(t, f.root))
@@ -108,17 +109,6 @@ func fasterAlerts(t *testing.T, root string) string {
 		t.Fatalf("the rules have %d durations only", changed)
 	}
 	return faster
-}
-
-// freeAddress is one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }
 
 // ask reads what a path of the API says into data.

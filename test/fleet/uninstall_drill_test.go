@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -55,12 +54,11 @@ type uninstall struct {
 
 func (u *uninstall) prepare(t *testing.T) {
 	t.Helper()
-	g, bin := NewWithT(t), filepath.Join(u.dir, "plugin")
+	g := NewWithT(t)
 	u.folder = t.TempDir()
 	for _, name := range []string{"dist", "config", "charts"} {
 		g.Expect(os.Symlink(filepath.Join(u.root, name), filepath.Join(u.folder, name))).To(Succeed())
 	}
-	u.command(t, "go", "build", "-o", filepath.Join(bin, "kubectl-flotilla"), "./cmd/kubectl-flotilla")
 	config := clientcmdapi.NewConfig()
 	for context, name := range map[string]string{"hub-admin": "hub", "eu-1-admin": "member-1", "us-1-admin": "member-2", "eu-2-admin": "member-3"} {
 		one, err := clientcmd.LoadFromFile(filepath.Join(u.dir, "kubeconfigs", name))
@@ -73,7 +71,7 @@ func (u *uninstall) prepare(t *testing.T) {
 	config.CurrentContext = "hub-admin"
 	kubeconfig := filepath.Join(u.dir, "config", "uninstall.kubeconfig")
 	g.Expect(clientcmd.WriteToFile(*config, kubeconfig)).To(Succeed())
-	u.env = append(os.Environ(), "PATH="+bin+":"+filepath.Join(u.root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig)
+	u.env = append(os.Environ(), "PATH="+u.dir+":"+filepath.Join(u.root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig)
 }
 
 // run runs a line as a shell in the repository would. What it writes is not to be found there.
@@ -95,13 +93,13 @@ func (u *uninstall) block(t *testing.T, heading string, number int) []string {
 	}
 	_, section, _ := strings.Cut(string(page), "\n### "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n##")
-	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(section, -1)
+	blocks := fenced(section, "```sh\n")
 	if len(blocks) <= number {
 		t.Fatalf("%q has %d blocks of commands", heading, len(blocks))
 	}
 	// In this fleet the page's members have other names; their contexts do not.
 	ours := strings.NewReplacer("eu-1-admin", "eu-1-admin", "us-1-admin", "us-1-admin", "eu-1", "member-1", "us-1", "member-2")
-	return strings.Split(strings.TrimSpace(ours.Replace(blocks[number][1])), "\n")
+	return strings.Split(strings.TrimSpace(ours.Replace(blocks[number])), "\n")
 }
 
 // do runs a block of commands of the page. The manager of the suite is no Pod: it ends with its Deployment.
@@ -288,13 +286,13 @@ func (u *uninstall) byThePage(t *testing.T) {
 	u.kubectl(t, "hub", "delete", "namespace", namespace)
 	page, err := os.ReadFile(filepath.Join(u.root, "docs", "install.md"))
 	g.Expect(err).NotTo(HaveOccurred())
-	manifest := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindSubmatch(page)
-	g.Expect(manifest).NotTo(BeNil())
-	g.Expect(os.WriteFile(filepath.Join(u.folder, "cache.yaml"), manifest[1], 0o600)).To(Succeed())
-	blocks := regexp.MustCompile("(?ms)^<!-- run -->\n```sh\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
+	manifests := fenced(string(page), "```yaml\n")
+	g.Expect(manifests).NotTo(BeEmpty())
+	g.Expect(os.WriteFile(filepath.Join(u.folder, "cache.yaml"), []byte(manifests[0]), 0o600)).To(Succeed())
+	blocks := fenced(string(page), "<!-- run -->\n```sh\n")
 	g.Expect(blocks).To(HaveLen(4))
 	for _, block := range blocks {
-		for line := range strings.SplitSeq(strings.TrimSpace(block[1]), "\n") {
+		for line := range strings.SplitSeq(strings.TrimSpace(block), "\n") {
 			if strings.Contains(line, "rollout status") {
 				u.writeKubeconfig(t, "hub")
 				u.manager = u.runManager(t, "hub", "prod")

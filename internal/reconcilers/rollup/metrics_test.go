@@ -117,15 +117,8 @@ func TestMetrics_take_a_rollout_that_moves_for_progress(t *testing.T) {
 }
 
 func TestMetrics_count_the_objects_of_a_member(t *testing.T) {
-	f := newFixture(t, redisKind)
-	f.directory.snapshots = map[string]clusters.Snapshot{}
-	name := hubServer.Namespace(t) // A name of its own; only the cluster is called eu-1.
-	f.directory.become(name, clusters.StateReady, true)
-	f.summary.Members = renamed{f.directory}
-	memberCluster := &flotillav1.MemberCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
-	}
+	f, memberCluster := newSummaryFixture(t)
+	name := memberCluster.Name
 	f.create(f.hub, memberCluster)
 	memberServer.Node(t, "node-"+name, nil)
 	pass := func() {

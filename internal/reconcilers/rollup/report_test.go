@@ -98,16 +98,23 @@ func TestTooEarly(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
+// newSummaryFixture has one member, with a name of its own, and its MemberCluster, which is not on the hub yet.
+func newSummaryFixture(t *testing.T) (*fixture, *flotillav1.MemberCluster) {
+	t.Helper()
 	f := newFixture(t, redisKind)
 	f.directory.snapshots = map[string]clusters.Snapshot{}
-	name := hubServer.Namespace(t) // A name of its own; only the cluster is called eu-1.
+	name := hubServer.Namespace(t) // Only the cluster is called eu-1.
 	f.directory.become(name, clusters.StateReady, true)
 	f.summary.Members = renamed{f.directory}
-	memberCluster := &flotillav1.MemberCluster{
+	return f, &flotillav1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
 	}
+}
+
+func TestSummary(t *testing.T) {
+	f, memberCluster := newSummaryFixture(t)
+	name := memberCluster.Name
 	count := func() (int64, time.Duration) {
 		t.Helper()
 		before := f.writes.Load()
