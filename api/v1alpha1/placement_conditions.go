@@ -16,6 +16,9 @@ const (
 	ConditionClustersReachable = "ClustersReachable"
 	// ConditionProgressing is True while a change is on its way.
 	ConditionProgressing = "Progressing"
+	// ConditionRemovalHeld is True while copies stay that the object no longer wants, because removing them takes a confirmation.
+	// The message names the clusters and the annotation that confirms it. It is absent otherwise.
+	ConditionRemovalHeld = "RemovalHeld"
 	// ConditionPlacementIgnored is True in a member when spec.placement is set: placement only means something on the hub.
 	ConditionPlacementIgnored = "PlacementIgnored"
 )
@@ -63,8 +66,11 @@ const (
 	ReasonLeaving = "Leaving"
 	// ReasonRemoving says that the copy is being removed.
 	ReasonRemoving = "Removing"
-	// ReasonRemovalHeld says that more copies are to be removed at once than the budget allows. Confirm, or undo what removes them.
+	// ReasonRemovalHeld says, on the entry of a cluster, that its copy is kept until the removal is confirmed. See condition RemovalHeld.
 	ReasonRemovalHeld = "RemovalHeld"
+	// ReasonBudgetExceeded says that more copies are to be removed at once than the removal budget allows. Confirm the removal, or undo
+	// what removes them.
+	ReasonBudgetExceeded = "BudgetExceeded"
 	// ReasonAllReachable says that all chosen clusters can be seen.
 	ReasonAllReachable = "AllReachable"
 	// ReasonSettled says that nothing is on its way.

@@ -57,11 +57,13 @@ type Entry struct {
 	Failed bool
 	// Progressing says that something is on its way.
 	Progressing bool
+	// Undecided reports that no pass of this process has acted for this generation yet.
+	Undecided bool
 }
 
 // EntryOf says what is known about one cluster.
 func EntryOf(o Observation, generation int64, now time.Time) Entry {
-	entry := Entry{Fate: o.Fate}
+	entry := Entry{Fate: o.Fate, Undecided: o.Outcome.Generation != generation}
 	switch {
 	case o.Undecided() && o.Previous != nil:
 		entry.ClusterStatus = *o.Previous.DeepCopy()

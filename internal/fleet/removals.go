@@ -59,9 +59,9 @@ func RemovalConfirmed(object flotillav1.Placeable) bool {
 	return object.GetAnnotations()[flotillav1.AnnotationConfirmRemoval] == strconv.FormatInt(object.GetGeneration(), 10)
 }
 
-// RemovalHeld reports whether it is published that removals for this generation wait for a person. They do so even when
-// there is room in the budget again: it is there to have somebody look, not to delete slowly.
+// RemovalHeld reports whether the hub object shows that removals wait for a confirmation. They go on waiting when the
+// budget has room again, because the budget exists to have a person look and not to delete slowly, and when the object
+// gets another generation, because a change of something else confirms nothing.
 func RemovalHeld(object flotillav1.Placeable) bool {
-	progressing := apimeta.FindStatusCondition(*object.GetConditions(), flotillav1.ConditionProgressing)
-	return progressing != nil && progressing.Reason == flotillav1.ReasonRemovalHeld && progressing.ObservedGeneration == object.GetGeneration()
+	return apimeta.IsStatusConditionTrue(*object.GetConditions(), flotillav1.ConditionRemovalHeld)
 }

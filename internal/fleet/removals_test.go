@@ -46,14 +46,14 @@ func TestRemovals_any_window(t *testing.T) {
 	}
 }
 
-func TestRemovalHeld_and_confirmed_are_about_one_generation(t *testing.T) {
+func TestRemovalHeld_lasts_and_a_confirmation_is_for_one_generation(t *testing.T) {
 	object := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Generation: 7, Annotations: map[string]string{flotillav1.AnnotationConfirmRemoval: "7"}}}
-	object.Status.Conditions = []metav1.Condition{{Type: flotillav1.ConditionProgressing, Reason: flotillav1.ReasonRemovalHeld, ObservedGeneration: 7}}
+	object.Status.Conditions = []metav1.Condition{{Type: flotillav1.ConditionRemovalHeld, Status: metav1.ConditionTrue, ObservedGeneration: 7}}
 	if !RemovalHeld(object) || !RemovalConfirmed(object) {
 		t.Error("want both for this generation")
 	}
 	object.Generation = 8
-	if RemovalHeld(object) || RemovalConfirmed(object) {
-		t.Error("want neither for the next generation")
+	if !RemovalHeld(object) || RemovalConfirmed(object) {
+		t.Error("want the next generation held, and not confirmed")
 	}
 }

@@ -27,12 +27,20 @@ type Facts struct {
 	Entries []Entry
 	// Wave is how far a change is.
 	Wave Wave
+	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since.
+	Held, Confirmed bool
 }
 
-// Conditions returns every condition of a hub object.
+// Conditions returns every condition of a hub object. One that is missing does not hold, and is absent.
 func Conditions(facts Facts) []metav1.Condition {
 	ready, reachable := facts.ready(), facts.reachable()
 	conditions := []metav1.Condition{ready, fullyReady(ready, reachable), facts.placed(), reachable, facts.progressing()}
+	if held := facts.removalHeld(); len(held) > 0 {
+		conditions = append(conditions, metav1.Condition{
+			Type: flotillav1.ConditionRemovalHeld, Status: metav1.ConditionTrue, Reason: flotillav1.ReasonBudgetExceeded,
+			Message: "Removal " + facts.confirmation(),
+		})
+	}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = facts.Generation
 	}
@@ -144,7 +152,7 @@ func (f Facts) placed() metav1.Condition {
 	if leaving := f.names(func(e Entry) bool { return e.Fate == FateLeave }, plainName); len(leaving) > 0 {
 		condition.Message += "; leaving, copy kept: " + Join(leaving)
 	}
-	removing := f.names(func(e Entry) bool { return e.Fate == FateRemove && e.Reason != flotillav1.ReasonRemovalHeld }, plainName)
+	removing := f.names(func(e Entry) bool { return e.Fate == FateRemove && !f.holds(e) }, plainName)
 	if len(removing) > 0 {
 		condition.Message += "; being removed: " + Join(removing)
 	}
@@ -154,9 +162,13 @@ func (f Facts) placed() metav1.Condition {
 	return condition
 }
 
-// removalHeld returns the clusters whose copies are only removed when a person confirms it.
-func (f Facts) removalHeld() []string {
-	return f.names(func(e Entry) bool { return e.Fate == FateRemove && e.Reason == flotillav1.ReasonRemovalHeld }, plainName)
+// removalHeld returns the clusters whose copies are removed only when that is confirmed.
+func (f Facts) removalHeld() []string { return f.names(f.holds, plainName) }
+
+// holds reports whether the removal in a cluster waits for a confirmation. What was held stays so until a pass for this
+// generation has decided otherwise: a cluster that is away must not come back to a copy whose removal nothing holds.
+func (f Facts) holds(e Entry) bool {
+	return !f.Confirmed && e.Fate == FateRemove && (e.Reason == flotillav1.ReasonRemovalHeld || f.Held && e.Undecided)
 }
 
 // confirmation says until when removals are held, and where.
@@ -171,10 +183,6 @@ func (f Facts) progressing() metav1.Condition {
 	case f.Wave.Halted:
 		condition.Reason = flotillav1.ReasonRolloutHalted
 		condition.Message = fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(f.Wave.Failed), Join(f.Wave.Held))
-		return condition
-	case len(f.removalHeld()) > 0:
-		condition.Reason = flotillav1.ReasonRemovalHeld
-		condition.Message = "Removal " + f.confirmation()
 		return condition
 	case len(f.Wave.Held) > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut

@@ -151,20 +151,24 @@ func TestConditions(t *testing.T) {
 	pending := func(e *Entry) { e.Applied, e.Progressing = false, true }
 	leaving := func(e *Entry) { e.Fate = FateLeave }
 	removing := func(e *Entry) { e.Fate, e.Progressing = FateRemove, true }
+	held := func(e *Entry) { e.Fate, e.Reason = FateRemove, flotillav1.ReasonRemovalHeld }
 	failed := func(e *Entry) { e.Applied, e.Failed = false, true }
 	well, dead := entry("eu-1", "True", ""), entry("us-1", "Unknown", "ClusterUnreachable")
 	tests := map[string]struct {
 		facts Facts
 		want  map[string]string
 	}{
-		"all well":            {Facts{Entries: []Entry{well}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
-		"one dead":            {Facts{Entries: []Entry{well, dead}}, map[string]string{"Ready": "True AllReady", "FullyReady": "False ClustersUnknown", "Placed": "True AllPlaced", "ClustersReachable": "False ClustersUnknown", "Progressing": "False Settled"}},
-		"all dead":            {Facts{Entries: []Entry{dead}}, map[string]string{"Ready": "Unknown ClustersUnknown", "FullyReady": "Unknown ClustersUnknown", "Placed": "Unknown ClustersUnknown", "ClustersReachable": "False ClustersUnknown", "Progressing": "False Settled"}},
-		"one unwell":          {Facts{Entries: []Entry{well, entry("eu-2", "False", "ReplicasNotReady")}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
-		"on its way":          {Facts{Entries: []Entry{entry("eu-2", "False", "Pending", pending)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False PlacementPending", "ClustersReachable": "True AllReachable", "Progressing": "True PlacementPending"}},
-		"conflict":            {Facts{Entries: []Entry{entry("eu-2", "False", "NameConflict", failed)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False NameConflict", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
-		"one leaving":         {Facts{Entries: []Entry{well, entry("eu-2", "True", "Leaving", leaving)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
-		"one being removed":   {Facts{Entries: []Entry{well, entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},
+		"all well":          {Facts{Entries: []Entry{well}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"one dead":          {Facts{Entries: []Entry{well, dead}}, map[string]string{"Ready": "True AllReady", "FullyReady": "False ClustersUnknown", "Placed": "True AllPlaced", "ClustersReachable": "False ClustersUnknown", "Progressing": "False Settled"}},
+		"all dead":          {Facts{Entries: []Entry{dead}}, map[string]string{"Ready": "Unknown ClustersUnknown", "FullyReady": "Unknown ClustersUnknown", "Placed": "Unknown ClustersUnknown", "ClustersReachable": "False ClustersUnknown", "Progressing": "False Settled"}},
+		"one unwell":        {Facts{Entries: []Entry{well, entry("eu-2", "False", "ReplicasNotReady")}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"on its way":        {Facts{Entries: []Entry{entry("eu-2", "False", "Pending", pending)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False PlacementPending", "ClustersReachable": "True AllReachable", "Progressing": "True PlacementPending"}},
+		"conflict":          {Facts{Entries: []Entry{entry("eu-2", "False", "NameConflict", failed)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False NameConflict", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"one leaving":       {Facts{Entries: []Entry{well, entry("eu-2", "True", "Leaving", leaving)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"one being removed": {Facts{Entries: []Entry{well, entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},
+		"removal held while a rollout is halted": {Facts{Entries: []Entry{well, entry("eu-2", "False", "", held)}, Wave: Wave{Halted: true, Failed: []string{"eu-1"}, Held: []string{"eu-3"}}}, map[string]string{
+			"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False RolloutHalted", "RemovalHeld": "True BudgetExceeded",
+		}},
 		"none chosen":         {Facts{}, map[string]string{"Ready": "False NoClusterSelected", "FullyReady": "False NoClusterSelected", "Placed": "False NoClusterSelected", "ClustersReachable": "Unknown NoClusterSelected", "Progressing": "False Settled"}},
 		"invalid":             {Facts{Invalid: errors.New("parsing"), Entries: []Entry{well}}, map[string]string{"Ready": "False PlacementInvalid", "FullyReady": "False PlacementInvalid", "Placed": "False PlacementInvalid", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
 		"deleted":             {Facts{Deleting: true, Entries: []Entry{entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "False Deleting", "FullyReady": "False Deleting", "Placed": "False Deleting", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},

@@ -23,7 +23,7 @@ func (f *manyMembers) publishHeld(redis *flotillav1.Redis) {
 	f.t.Helper()
 	f.get(f.hub, redis)
 	apimeta.SetStatusCondition(&redis.Status.Conditions, metav1.Condition{
-		Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonRemovalHeld, ObservedGeneration: redis.Generation,
+		Type: flotillav1.ConditionRemovalHeld, Status: metav1.ConditionTrue, Reason: flotillav1.ReasonBudgetExceeded, ObservedGeneration: redis.Generation,
 	})
 	if err := f.hub.Status().Update(context.Background(), redis); err != nil {
 		f.t.Fatal(err)
@@ -80,6 +80,36 @@ func TestRemovals_a_deletion_beyond_the_budget_waits_for_a_person(t *testing.T) 
 	if f.get(f.hub, copyOf(redis)) || len(f.with(redis, ours)) != 0 {
 		t.Error("the confirmed deletion did not go through")
 	}
+}
+
+func TestRemovals_another_change_confirms_nothing(t *testing.T) {
+	f := newManyMembers(t, 5)
+	f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
+	redis := f.placed()
+	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{Clusters: []string{"m-5"}} })
+	f.run(redis)
+	for i, want := range []string{"published", "not published"} {
+		if i == 0 {
+			f.publishHeld(redis)
+		}
+		f.clock.Step(time.Hour)
+		update(f.fixture, f.hub, redis, setImage("redis:8.0."+want[:1]))
+		f.run(redis)
+		if left := f.with(redis, ours); !slices.Equal(left, []string{"m-3", "m-4", "m-5"}) {
+			t.Errorf("held and %s: an image bump left copies in %v", want, left)
+		}
+	}
+}
+
+func TestRemovals_what_is_held_stays_so_before_it_is_published(t *testing.T) {
+	f := newManyMembers(t, 3)
+	f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
+	redis := f.placed()
+	f.delete(copyOf(redis))
+	f.run(redis)
+	f.clock.Step(time.Hour)
+	f.run(redis)
+	f.wantHeld(redis, "m-3")
 }
 
 func TestRemovals_a_confirmation_works_once(t *testing.T) {

@@ -53,10 +53,12 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 	return 0, nil
 }
 
-// mayRemove reports whether the copy may be deleted now: a person has confirmed it, or nobody needs to.
+// mayRemove reports whether the copy may be deleted now: the removal is confirmed, or within the budget. What was held once is
+// not asked about again, whether or not that has been published yet.
 func (p *copyPass) mayRemove(found fleet.Object) bool {
 	if p.Options.Removals == nil || fleet.RemovalConfirmed(p.hubObject) {
 		return true
 	}
-	return !fleet.RemovalHeld(p.hubObject) && p.Options.Removals.Allow(found.GetUID())
+	held := fleet.RemovalHeld(p.hubObject) || p.Table.Get(p.key, p.name).Reason == flotillav1.ReasonRemovalHeld
+	return !held && p.Options.Removals.Allow(found.GetUID())
 }

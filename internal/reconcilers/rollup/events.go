@@ -80,9 +80,11 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object) {
 	if ready != nil && slices.Contains(own, ready.Reason) && (was == nil || was.Reason != ready.Reason) {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, ready.Reason, actionRollUp, "%s", ready.Message)
 	}
-	waits := []string{flotillav1.ReasonRolloutHalted, flotillav1.ReasonRemovalHeld}
 	progressing := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionProgressing)
-	if progressing != nil && slices.Contains(waits, progressing.Reason) && progressingReason(before) != progressing.Reason {
+	if progressing != nil && progressing.Reason == flotillav1.ReasonRolloutHalted && progressingReason(before) != progressing.Reason {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, progressing.Reason, actionRollUp, "%s", progressing.Message)
+	}
+	if held := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionRemovalHeld); held != nil && !fleet.RemovalHeld(before) {
+		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, flotillav1.ReasonRemovalHeld, actionRollUp, "%s", held.Message)
 	}
 }

@@ -63,19 +63,25 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	status.ClustersOmitted = omitted
 	kind.fill(hubObject, rows)
 
-	for _, condition := range fleet.Conditions(fleet.Facts{
+	conditions := fleet.Conditions(fleet.Facts{
 		Generation:   generation,
 		HasPlacement: hubObject.GetPlacement() != nil,
 		Deleting:     hubObject.GetDeletionTimestamp() != nil,
 		Invalid:      observed.invalid,
 		Entries:      entries,
 		Wave:         wave,
-	}) {
+		Held:         fleet.RemovalHeld(hubObject),
+		Confirmed:    fleet.RemovalConfirmed(hubObject),
+	})
+	for _, condition := range conditions {
 		if wave.Undecided && condition.Type == flotillav1.ConditionProgressing && progressingReason(hubObject) == flotillav1.ReasonRolloutHalted {
 			continue
 		}
 		condition.LastTransitionTime = *fleet.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
+	}
+	if apimeta.FindStatusCondition(conditions, flotillav1.ConditionRemovalHeld) == nil {
+		apimeta.RemoveStatusCondition(hubObject.GetConditions(), flotillav1.ConditionRemovalHeld)
 	}
 	return wave
 }

@@ -43,8 +43,8 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 	f.directory.become("us-1", clusters.StateReady, true)
 	for range 2 {
 		f.settle(redis)
-		f.wantConditions(redis, map[string]string{"Progressing": "False RemovalHeld"})
-		f.wantMessage(redis, "Progressing", "Removal held until annotation flotilla.dev/confirm-removal is 2: eu-1")
+		f.wantConditions(redis, map[string]string{"RemovalHeld": "True BudgetExceeded"})
+		f.wantMessage(redis, "RemovalHeld", "Removal held until annotation flotilla.dev/confirm-removal is 2: eu-1")
 		f.wantMessage(redis, "Placed", "removal held until annotation flotilla.dev/confirm-removal is 2: eu-1")
 		if !fleet.RemovalHeld(redis) || redis.Status.Clusters[0].Reason != flotillav1.ReasonRemovalHeld {
 			t.Errorf("the entries are %+v", redis.Status.Clusters)
@@ -53,6 +53,17 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 		f.restart(redisKind)
 	}
 	f.wantEvents("Warning RemovalHeld Removal held until ")
+
+	// Neither the cluster being away nor a change of something else ends it; undoing the change does.
+	f.directory.become(eu1, clusters.StateUnreachable, true)
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.0" })
+	f.settle(redis)
+	f.wantMessage(redis, "RemovalHeld", "Removal held until annotation flotilla.dev/confirm-removal is 3: eu-1")
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{"us-1", eu1} })
+	f.settle(redis)
+	if apimeta.FindStatusCondition(redis.Status.Conditions, flotillav1.ConditionRemovalHeld) != nil {
+		t.Error("the removal was undone and is still shown as held")
+	}
 }
 
 func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen(t *testing.T) {
