@@ -32,7 +32,8 @@ const (
 	ReasonParseError = "ParseError"
 	// ReasonKeyMissing says that the Secret lacks the key of its convention.
 	ReasonKeyMissing = "KeyMissing"
-	// ReasonTooLarge says that the kubeconfig is larger than 256 KiB.
+	// ReasonTooLarge says that the kubeconfig is larger than 256 KiB, has more than 4,096 elements, or has an RSA key of
+	// more than 8,192 bits.
 	ReasonTooLarge = "TooLarge"
 	// ReasonContextInvalid says that the current context, its cluster or its user does not exist.
 	ReasonContextInvalid = "ContextInvalid"

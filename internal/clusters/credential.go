@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -80,9 +79,9 @@ func (c *credential) endpoint() string { return hostPort(c.server) }
 func (c *credential) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.roots, ServerName: c.serverName}
 	if c.kind == credentialClientCertificate {
-		pair, err := tls.X509KeyPair(c.certificate.reveal(), c.key.reveal())
+		pair, err := keyPairOf(c.certificate.reveal(), c.key.reveal())
 		if err != nil {
-			return nil, errors.New("client certificate and key do not belong together")
+			return nil, err
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -162,9 +161,9 @@ func accept(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo, by *rule
 // unmarshalYAML reads YAML or JSON. Names of fields are taken as they are written: encoding/json would also take EXEC for
 // exec, and one of both would hide the other.
 func unmarshalYAML(content []byte, into any) (strict []error, err error) {
-	encoded, err := yaml.YAMLToJSONStrict(content)
+	encoded, err := toJSON(content)
 	if err != nil {
-		return nil, fmt.Errorf("reading YAML: %w", err)
+		return nil, err
 	}
 	return kjson.UnmarshalStrict(encoded, into)
 }
@@ -175,6 +174,10 @@ var unknownField = regexp.MustCompile(`unknown field "(?:[^"]*\.)?([A-Za-z][A-Za
 // refuseUnparsed says what is wrong without quoting the content: the decoder's own messages contain values.
 func refuseUnparsed(what, want string, strict []error, err error) *refusal {
 	switch {
+	case errors.Is(err, errTooManyElements):
+		return refuseCredential(flotillav1.ReasonTooLarge, fmt.Sprintf("The %s has more than %d keys, list items and lines; leave out what the manager does not need", what, maxElements))
+	case errors.Is(err, errAlias):
+		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s has a YAML anchor or alias; write the value out", what))
 	case err != nil:
 		return refuseCredential(flotillav1.ReasonParseError, fmt.Sprintf("The %s is not valid %s; correct it", what, want))
 	case len(strict) == 0:
@@ -283,11 +286,19 @@ func (c *credential) takeRoots(cluster *clientcmdapi.Cluster, by *rules) *refusa
 		}
 		return refuseCredential(flotillav1.ReasonCAMissing, "The registration has no certificate authority data; add that of the member")
 	}
-	c.roots = x509.NewCertPool()
-	if !c.roots.AppendCertsFromPEM(cluster.CertificateAuthorityData) {
+	var err error
+	if c.roots, err = rootsOf(cluster.CertificateAuthorityData); err != nil {
+		return refuseKey("certificate authority")
+	}
+	if c.roots == nil {
 		return refuseCredential(flotillav1.ReasonCAMissing, "The certificate authority data of the registration holds no certificate; it must be PEM, encoded in base64")
 	}
 	return nil
+}
+
+// refuseKey refuses an RSA key whose arithmetic would keep a processor busy.
+func refuseKey(owner string) *refusal {
+	return refuseCredential(flotillav1.ReasonTooLarge, fmt.Sprintf("The RSA key of the %s of the registration has more than %d bits; use a smaller one", owner, maxKeyBits))
 }
 
 // takeUser checks how the credential authenticates.
@@ -301,6 +312,9 @@ func (c *credential) takeUser(user *clientcmdapi.AuthInfo) *refusal {
 		c.kind = credentialClientCertificate
 		c.certificate, c.key = seal(user.ClientCertificateData), seal(user.ClientKeyData)
 		config, err := c.tlsConfig()
+		if errors.Is(err, errKeyTooLarge) {
+			return refuseKey("client key")
+		}
 		if err != nil {
 			return refuseCredential(flotillav1.ReasonParseError, "The client certificate and key of the registration do not belong together; put a pair there")
 		}
