@@ -24,7 +24,7 @@ export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
 GENERATORS := controller-gen crd-ref-docs
-MODULES := . test/e2e $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
+MODULES := . test/e2e test/gitops $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
 
 ##@ See it
 
@@ -66,6 +66,7 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
 	go -C hack/image test -race .
 	go -C hack/chart test .
+	go -C test/gitops test .
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
@@ -118,12 +119,14 @@ fmt: ## Format the code.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint fmt
 	cd test/e2e && ../../bin/golangci-lint fmt
+	cd test/gitops && ../../bin/golangci-lint fmt
 
 .PHONY: lint
 lint: ## Run the linters.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint run
 	cd test/e2e && ../../bin/golangci-lint run --build-tags e2e
+	cd test/gitops && ../../bin/golangci-lint run
 
 .PHONY: tidy
 tidy: ## Tidy every module.

@@ -119,6 +119,9 @@ func newStage(t *testing.T) *stage {
 	must(t, c.Create(ctx, &corev1.ConfigMap{ObjectMeta: s.name("database")}))
 	must(t, c.Create(ctx, &corev1.Secret{ObjectMeta: s.name("database")}))
 	must(t, c.Create(ctx, &corev1.Secret{ObjectMeta: s.name("cache-auth")}))
+	password := &corev1.Secret{ObjectMeta: s.name("web-auth"), StringData: map[string]string{"password": "secret"}}
+	password.Labels = map[string]string{flotillav1.LabelRedis: "web", flotillav1.LabelRedisAuth: "true"}
+	must(t, c.Create(ctx, password))
 	for _, name := range []string{"data-cache-0", "database"} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: s.name(name), Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -271,6 +274,14 @@ func (s *stage) workloads() []deed {
 		{"have a claim of a Redis collected as the child of something", "flotilla-hub-volumes", merges(&corev1.PersistentVolumeClaim{ObjectMeta: s.name("data-cache-0")}, fields{
 			"metadata": fields{"ownerReferences": []any{s.owner}},
 		})},
+		{"relabel a claim of a Redis", "flotilla-hub-volumes", merges(&corev1.PersistentVolumeClaim{ObjectMeta: s.name("data-cache-0")}, fields{
+			"metadata": fields{"labels": fields{"app.kubernetes.io/instance": "thief"}},
+		})},
+		{"change the password of a Redis", secrets, merges(&corev1.Secret{ObjectMeta: s.name("web-auth")}, fields{"data": fields{"password": "Yg=="}})},
+		{"change a Secret of somebody else", secrets, merges(&corev1.Secret{ObjectMeta: s.name("cache-auth")}, fields{"data": fields{"a": "Yg=="}})},
+		{"have the password of a Redis collected as the child of something", secrets, merges(&corev1.Secret{ObjectMeta: s.name("web-auth")}, fields{
+			"metadata": fields{"ownerReferences": []any{s.owner}},
+		})},
 		{"make the token of a ServiceAccount by a Secret", secrets, creates(&corev1.Secret{ObjectMeta: account, Type: corev1.SecretTypeServiceAccountToken})},
 		{"make a Secret that is not a password of a Redis", secrets, creates(&corev1.Secret{ObjectMeta: s.name("thief")})},
 		{"delete a Secret of somebody else", secrets, deletes(&corev1.Secret{ObjectMeta: s.name("database")})},
@@ -301,7 +312,6 @@ func (s *stage) rest() []deed {
 		{"make a namespace of the system", namespaces, creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-thief"}})},
 		{"make a Lease that is not the claim", "flotilla-hub-claims", creates(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-system", Name: "thief"}})},
 		{"list Secrets", rights, lists(&corev1.SecretList{})},
-		{"change a Secret", rights, merges(&corev1.Secret{ObjectMeta: s.name("database")}, fields{"data": fields{"a": "Yg=="}})},
 		{"make a Pod itself", rights, creates(&corev1.Pod{ObjectMeta: s.name("thief"), Spec: s.set(s.name("thief")).Spec.Template.Spec})},
 		{"run a command in a Pod", rights, func(ctx context.Context, c client.Client) error {
 			return c.SubResource("exec").Create(ctx, &corev1.Pod{ObjectMeta: s.name("cache-0")}, &corev1.Pod{})

@@ -71,6 +71,8 @@ const (
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+	// ReasonPrunable says that Secret <name>-auth has a label by which a GitOps tool may prune it, and that the rights of the hub in the member are of an earlier version. Apply config/member, or remove the label.
+	ReasonPrunable = "Prunable"
 	// ReasonUnschedulable says that no node takes a Pod; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImageUnavailable says that the image of a Pod cannot be pulled. Correct image or imagePullSecrets, or revert the change.

@@ -196,18 +196,18 @@ func start() (*Cluster, error) {
 
 func (c *Cluster) stop() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// moduleRoot walks up from the folder of the running test, which is that of its package.
+// moduleRoot walks up from the folder of the running test, which is that of its package, maybe of a module below ours.
 func moduleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding the module root: %w", err)
 	}
 	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "config", "crd", "bases")); err == nil {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("finding the module root: no go.mod above %s", start)
+			return "", fmt.Errorf("finding the module root: no config/crd/bases above %s", start)
 		}
 	}
 }

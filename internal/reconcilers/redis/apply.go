@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -65,10 +64,13 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 			errs = append(errs, fmt.Errorf("removing PodDisruptionBudget %q: %w", s.budget.Name, err))
 		}
 	}
-	for _, claim := range p.mark {
-		errs = append(errs, patchClaim(ctx, member.GetClient(), claim, "marking", func(claim *corev1.PersistentVolumeClaim) {
-			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, flotillav1.AnnotationInitialized, "true")
-		}))
+	for _, patch := range p.mark {
+		err := patchMetadata(unlogged(ctx), member.GetClient(), s.redis.Namespace, patch)
+		if patch.kind == "Secret" && apierrors.IsForbidden(err) {
+			// The rights of the hub in this member are those of an earlier version. Everything else goes on.
+			s.keepRefused, err = true, nil
+		}
+		errs = append(errs, err)
 	}
 	errs = append(errs, growClaims(ctx, member.GetClient(), s, p, done))
 	if err := errors.Join(errs...); err != nil {

@@ -124,6 +124,11 @@ func dataAtRisk(s *state) metav1.Condition {
 		return is(flotillav1.ConditionDataAtRisk, true, reason, message)
 	}
 	switch {
+	case s.keepRefused:
+		name := secretName(s.redis.Name)
+		return risk(flotillav1.ReasonPrunable, fmt.Sprintf(
+			"Secret %s has label %s, by which Argo CD may prune it, and the hub may not change it: apply config/member, or run kubectl label secret %s -n %s %s-",
+			name, labelInstance, name, s.redis.Namespace, labelInstance))
 	case s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir:
 		return risk(flotillav1.ReasonEphemeral, "Data is lost with its Pods because storage is an EmptyDir")
 	case s.spec.Persistence.Mode == flotillav1.RedisPersistenceNone:

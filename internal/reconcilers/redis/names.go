@@ -63,7 +63,7 @@ func childLabels(redis string) map[string]string {
 	return map[string]string{
 		flotillav1.LabelRedis:          redis,
 		"app.kubernetes.io/name":       "redis",
-		"app.kubernetes.io/instance":   redis,
+		labelInstance:                  redis,
 		"app.kubernetes.io/managed-by": "flotilla",
 	}
 }

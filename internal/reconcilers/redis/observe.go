@@ -47,6 +47,8 @@ type state struct {
 	password password
 	// growthRefused says why the member does not let volumes grow; apply fills it, as only trying tells.
 	growthRefused string
+	// keepRefused says that the member does not let the Secret be kept from being pruned; apply fills it.
+	keepRefused bool
 }
 
 // password is what is known about the Secret; never the password itself.
@@ -57,6 +59,8 @@ type password struct {
 	problem string
 	// version changes with the password, previous with the one before it; empty when only one is accepted.
 	version, previous string
+	// keep is what keeps a generated password from being pruned; nil when nothing has to change.
+	keep *metadataPatch
 }
 
 // versions returns the versions of the passwords that Pods accept, the one that replicas use first. That is the previous
@@ -226,6 +230,11 @@ func (s *state) observePassword(ctx context.Context, reader client.Reader) error
 		return fmt.Errorf("reading Secret %q: %w", ref.Name, err)
 	}
 	s.password, err = viewSecret(client.ObjectKeyFromObject(s.redis), secret, ref.Key)
+	if secret.Labels[flotillav1.LabelRedis] == s.redis.Name && secret.DeletionTimestamp == nil {
+		if keep, needed := keepPatch("Secret", secret); needed {
+			s.password.keep = &keep
+		}
+	}
 	return err
 }
 

@@ -28,8 +28,10 @@ type plan struct {
 	changes []change
 	// dropBudget asks for the removal of the budget, which is ours.
 	dropBudget bool
-	// mark are the claims whose volumes have served, grow those that ask for less than the spec.
-	mark, grow []*corev1.PersistentVolumeClaim
+	// mark are changes of the metadata of the Secret and of claims.
+	mark []metadataPatch
+	// grow are the claims that ask for less than the spec.
+	grow []*corev1.PersistentVolumeClaim
 	// forgetForce asks for the removal of an annotation that has done its work.
 	forgetForce bool
 	rollout     rollout
@@ -71,8 +73,11 @@ func planFor(s *state) plan {
 	p.changes = planChanges(s, p.hash)
 	p.dropBudget = !*s.spec.PodDisruptionBudget.Enabled && s.budget != nil && s.budget.DeletionTimestamp == nil
 	p.grow = claimsToGrow(s)
+	p.mark = claimsToMark(s)
+	if s.password.keep != nil {
+		p.mark = append(p.mark, *s.password.keep)
+	}
 	if keepsData(&s.spec) {
-		p.mark = claimsToMark(s)
 		primary, found := s.podAt(0)
 		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
 	}
@@ -188,17 +193,6 @@ func planChanges(s *state, hash string) []change {
 	}
 	add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
 	return changes
-}
-
-func claimsToMark(s *state) []*corev1.PersistentVolumeClaim {
-	var mark []*corev1.PersistentVolumeClaim
-	for _, p := range s.pods {
-		claim := s.claims[p.ordinal]
-		if p.ready && claim != nil && claim.DeletionTimestamp == nil && claim.Annotations[flotillav1.AnnotationInitialized] != "true" {
-			mark = append(mark, claim)
-		}
-	}
-	return mark
 }
 
 // settled tells whether the StatefulSet is as it should be and its controller has seen that.

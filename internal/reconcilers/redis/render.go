@@ -94,11 +94,11 @@ func renderBudget(redis *flotillav1.Redis) *policyv1.PodDisruptionBudget {
 
 // renderSecret renders the Secret with a generated password. It has no owner: it is kept like the data it protects.
 func renderSecret(redis *flotillav1.Redis, password string) *corev1.Secret {
-	labels := childLabels(redis.Name)
+	labels := keptLabels(redis.Name)
 	labels[flotillav1.LabelRedisAuth] = "true"
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: redis.Namespace, Name: secretName(redis.Name), Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: redis.Namespace, Name: secretName(redis.Name), Labels: labels, Annotations: keptAnnotations(nil)},
 		Type:       corev1.SecretTypeOpaque,
 		StringData: map[string]string{flotillav1.RedisSecretKeyPassword: password},
 	}

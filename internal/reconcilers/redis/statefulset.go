@@ -76,7 +76,7 @@ func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 
 func renderClaim(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PersistentVolumeClaim {
 	return corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: dataVolume, Labels: childLabels(redis.Name)},
+		ObjectMeta: metav1.ObjectMeta{Name: dataVolume, Labels: keptLabels(redis.Name), Annotations: keptAnnotations(nil)},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: s.Storage.StorageClassName,

@@ -231,6 +231,13 @@ func (e *env) expectCondition(name, conditionType string, status metav1.Conditio
 	}
 }
 
+func (e *env) expectMessage(name, conditionType, text string) {
+	e.Helper()
+	if condition := apimeta.FindStatusCondition(e.status(name).Conditions, conditionType); condition == nil || !strings.Contains(condition.Message, text) {
+		e.Fatalf("condition %s is %+v, want %q in its message", conditionType, condition, text)
+	}
+}
+
 func (e *env) expectEvents(want ...string) {
 	e.Helper()
 	got := e.recorder.take()
@@ -255,7 +262,7 @@ func (e *env) runStatefulSet(name string, ready bool) {
 		podName := name + "-" + fmt.Sprint(ordinal)
 		if e.gone("data-"+podName, &corev1.PersistentVolumeClaim{}) && len(set.Spec.VolumeClaimTemplates) > 0 {
 			template := set.Spec.VolumeClaimTemplates[0]
-			e.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + podName, Labels: template.Labels}, Spec: template.Spec})
+			e.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + podName, Labels: template.Labels, Annotations: template.Annotations}, Spec: template.Spec})
 		}
 		if e.gone(podName, &corev1.Pod{}) {
 			pod := &corev1.Pod{
@@ -308,6 +315,8 @@ type writes struct {
 	seen []string
 	// refuseStatus is what the next write of a status gets; nil lets it through.
 	refuseStatus error
+	// refusePatch says what a patch of an object gets; nil lets all through.
+	refusePatch func(obj client.Object, patch string) error
 }
 
 func (w *writes) add(verb string, what string) {
@@ -344,6 +353,15 @@ func (w *writes) newClient(config *rest.Config, options client.Options) (client.
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			w.add("patch", obj.GetName())
+			if w.refusePatch != nil {
+				data, err := patch.Data(obj)
+				if err != nil {
+					return err
+				}
+				if err := w.refusePatch(obj, string(data)); err != nil {
+					return err
+				}
+			}
 			return c.Patch(ctx, obj, patch, opts...)
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
