@@ -7,6 +7,8 @@ package v1alpha1
 const (
 	// ConditionDegraded is True when the Redis serves with less than it should.
 	ConditionDegraded = "Degraded"
+	// ConditionPodsCreated is True when every Pod asked for exists.
+	ConditionPodsCreated = "PodsCreated"
 	// ConditionPrimaryAvailable is True when the primary takes writes.
 	ConditionPrimaryAvailable = "PrimaryAvailable"
 	// ConditionStorageReady is True when every volume is bound and of its size.
@@ -71,6 +73,16 @@ const (
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+	// ReasonPodsExist says that every Pod asked for exists, Ready or not.
+	ReasonPodsExist = "PodsExist"
+	// ReasonCreatingPods says that the StatefulSet controller has yet to create a Pod.
+	ReasonCreatingPods = "CreatingPods"
+	// ReasonPodNotCreated says that a Pod does not exist for 15 seconds or more; the message quotes why. Raise the quota, correct the admission policy, ask for less, or lower replicas.
+	ReasonPodNotCreated = "PodNotCreated"
+	// ReasonNodeLost says that the node of a Pod is gone or not Ready. Where the Pod is being deleted and cannot end, taint the node node.kubernetes.io/out-of-service if it is off for certain, or delete the Pod by force; the manager never does.
+	ReasonNodeLost = "NodeLost"
+	// ReasonTerminationStuck says that a Pod was deleted and does not end although its node is Ready. See its finalizers, and the log of the kubelet.
+	ReasonTerminationStuck = "TerminationStuck"
 	// ReasonPrunable says that Secret <name>-auth has a label by which a GitOps tool may prune it, and that the rights of the hub in the member are of an earlier version. Apply config/member, or remove the label.
 	ReasonPrunable = "Prunable"
 	// ReasonUnschedulable says that no node takes a Pod; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.

@@ -51,10 +51,13 @@ func TestPrune_what_a_redis_must_keep_stays(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// earlier gives the objects the metadata of an earlier version; upgraded has a pass after that.
 		earlier, upgraded bool
+		// labelled gives the label back, as where the policies of a member are those of an earlier version.
+		labelled bool
 		want              []string
 	}{
 		"made by this version":                          {want: []string{"data-sessions-0", "sessions-auth"}},
 		"made by an earlier version":                    {earlier: true, upgraded: true, want: []string{"data-sessions-0", "sessions-auth"}},
+		"with the label and the annotations":            {labelled: true, want: []string{"data-sessions-0", "sessions-auth"}},
 		"made by an earlier version, before an upgrade": {earlier: true, want: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +66,10 @@ func TestPrune_what_a_redis_must_keep_stays(t *testing.T) {
 			e.pass()
 			e.runStatefulSet()
 			if tc.earlier {
-				e.asMadeBefore()
+				e.asMadeBefore(false)
+			}
+			if tc.labelled {
+				e.asMadeBefore(true)
 			}
 			if tc.upgraded {
 				e.pass()
@@ -183,14 +189,14 @@ func (e *env) runStatefulSet() {
 	e.must(member.Client.Create(e.Context(), claim))
 }
 
-// asMadeBefore gives the Secret and the claim the label, and takes the annotations off.
-func (e *env) asMadeBefore() {
+// asMadeBefore gives the Secret and the claim the label, and takes the annotations off unless they are to stay.
+func (e *env) asMadeBefore(annotated bool) {
 	e.Helper()
 	for name, obj := range map[string]client.Object{"sessions-auth": &corev1.Secret{}, "data-sessions-0": &corev1.PersistentVolumeClaim{}} {
 		e.must(member.Client.Get(e.Context(), client.ObjectKey{Namespace: e.namespace, Name: name}, obj))
 		obj.GetLabels()[instanceLabel] = application
 		annotations := obj.GetAnnotations()
-		maps.DeleteFunc(annotations, func(key, _ string) bool { return strings.HasPrefix(key, "argocd.argoproj.io/") })
+		maps.DeleteFunc(annotations, func(key, _ string) bool { return !annotated && strings.HasPrefix(key, "argocd.argoproj.io/") })
 		obj.SetAnnotations(annotations)
 		e.must(member.Client.Update(e.Context(), obj))
 	}

@@ -70,6 +70,8 @@ func degraded(s *state, c counts) metav1.Condition {
 	condition := is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
 	if ill := worstPod(s); ill != nil {
 		condition.Reason = ill.reason
+	} else if s.absent.overdue(s.now) {
+		condition.Reason = flotillav1.ReasonPodNotCreated
 	}
 	return condition
 }

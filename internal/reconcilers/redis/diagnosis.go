@@ -47,6 +47,8 @@ type diagnosis struct {
 	broken bool
 	// emptyVolume is what the start script said about the volume of the primary; empty when it did not refuse it.
 	emptyVolume string
+	// stuck says that the Pod is being deleted and does not end.
+	stuck bool
 }
 
 // diagnose says why a Pod is not Ready, as far as its status tells.

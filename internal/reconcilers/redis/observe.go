@@ -40,6 +40,8 @@ type state struct {
 
 	// pods are those of the StatefulSet, by ordinal.
 	pods []pod
+	// absent are the Pods that are asked for and do not exist.
+	absent absence
 	// claims are the volume claims by ordinal.
 	claims map[int32]*corev1.PersistentVolumeClaim
 	// recorded is what the ConfigMap remembers.
@@ -82,7 +84,11 @@ type pod struct {
 	hash            string
 	created         time.Time
 	deleting        bool
-	ready           bool
+	// ends is when a Pod that is being deleted should have ended.
+	ends time.Time
+	// resources are those of its server.
+	resources corev1.ResourceRequirements
+	ready     bool
 	// changed is when ready last changed.
 	changed time.Time
 	// risk says why the Pod must not be replaced; nil when it may. The plan fills it.
@@ -118,6 +124,9 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 		s.recorded = parseTopology(s.configMap.Data[keyTopology])
 	}
 	if err := s.observePods(ctx, member); err != nil {
+		return nil, err
+	}
+	if err := s.observeAbsence(ctx, member.GetAPIReader()); err != nil {
 		return nil, err
 	}
 	if err := s.observePassword(ctx, member.GetAPIReader()); err != nil {
@@ -203,9 +212,14 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 				seen = live
 			}
 		}
-		if view, ok := viewPod(seen, s.statefulSet); ok {
-			s.pods = append(s.pods, view)
+		view, ok := viewPod(seen, s.statefulSet)
+		if !ok {
+			continue
 		}
+		if err := s.observeNode(ctx, member.GetAPIReader(), &view); err != nil {
+			return err
+		}
+		s.pods = append(s.pods, view)
 	}
 	slices.SortFunc(s.pods, func(a, b pod) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	return nil

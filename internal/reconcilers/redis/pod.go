@@ -30,6 +30,12 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		changed:         seen.CreationTimestamp.Time,
 		deleting:        seen.DeletionTimestamp != nil,
 	}
+	if view.deleting {
+		view.ends = seen.DeletionTimestamp.Time
+	}
+	if at := slices.IndexFunc(seen.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerName }); at >= 0 {
+		view.resources = seen.Spec.Containers[at].Resources
+	}
 	if condition := podCondition(seen, corev1.PodReady); condition != nil {
 		// A Pod that is on its way out no longer counts, whatever its probe says.
 		view.ready = condition.Status == corev1.ConditionTrue && !view.deleting

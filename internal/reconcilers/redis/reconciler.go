@@ -163,6 +163,9 @@ func recheck(s *state, p plan) time.Duration {
 			delay = other
 		}
 	}
+	if wait := waited(s); wait > 0 {
+		sooner(wait)
+	}
 	switch {
 	case p.stop != nil && p.stop.reason != flotillav1.ReasonConfigRejected || len(s.foreign) > 0:
 		sooner(unseenDelay)

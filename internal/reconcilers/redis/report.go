@@ -45,6 +45,7 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 		ready,
 		progressing(s, p, c, failure),
 		degraded(s, c),
+		podsCreated(s),
 		primaryAvailable(s),
 		storageReady(s),
 		configApplied(s, p, c, conditionOf(before, flotillav1.ConditionConfigApplied)),

@@ -43,7 +43,7 @@ func stateOf(mutate ...func(*state)) *state {
 // wellConditions are those of stateOf, which has no bound of its memory.
 var wellConditions = map[string]string{
 	"ConfigApplied": "True Updated", "DataAtRisk": "True MaxMemoryUnset", "Degraded": "False None", "EmptyPrimaryBlocked": "False None",
-	"Paused": "False None", "PrimaryAvailable": "True PrimaryReady", "Progressing": "False Settled", "Ready": "True AllReplicasReady",
+	"Paused": "False None", "PodsCreated": "True PodsExist", "PrimaryAvailable": "True PrimaryReady", "Progressing": "False Settled", "Ready": "True AllReplicasReady",
 	"RolloutBlocked": "False None", "StorageReady": "True Bound",
 }
 
@@ -62,8 +62,8 @@ func TestReport(t *testing.T) {
 			others: []string{"PrimaryAvailable=False ScaledToZero"},
 		},
 		"the primary is missing": {
-			mutate: func(s *state) { s.pods = s.pods[1:] }, ready: "False PrimaryNotReady",
-			others: []string{"Degraded=True ReplicasNotReady", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+			mutate: func(s *state) { s.pods, s.absent = s.pods[1:], absence{names: []string{"web-0"}, since: reportedAt} }, ready: "False PrimaryNotReady",
+			others: []string{"Degraded=True ReplicasNotReady", "PodsCreated=False CreatingPods", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
 		},
 		"a replica is not Ready": {
 			mutate: func(s *state) { s.pods[1].ready = false }, ready: "False ReplicasNotReady",

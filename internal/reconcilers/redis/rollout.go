@@ -33,6 +33,9 @@ type rollout struct {
 // is not worth waiting with.
 func rolloutOf(s *state, hash string, pods []pod) rollout {
 	next := planRollout(hash, *s.spec.Replicas, pods, s.now)
+	if s.absent.overdue(s.now) && len(next.replace) == 0 && next.blocked == "" {
+		next = pastAbsence(s, hash, pods)
+	}
 	primary := slices.IndexFunc(next.replace, func(p pod) bool { return p.ordinal == 0 && p.ready })
 	if primary < 0 || s.spec.UpdateStrategy.Primary != flotillav1.RedisPrimarySupervised || s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] == hash {
 		return next
@@ -68,6 +71,9 @@ func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollo
 	}
 	if stopped := blockedBy(hash, pods, now); stopped.blocked != "" {
 		return stopped
+	}
+	if at := slices.IndexFunc(pods, func(p pod) bool { return p.stuck }); at >= 0 {
+		return rollout{reason: pods[at].reason, blocked: fmt.Sprintf("Pod %s does not end: %s", pods[at].name, pods[at].why)}
 	}
 	// One at a time: a Pod that is going, or has not been created again, is the one.
 	if len(pods) < int(replicas) || slices.ContainsFunc(pods, func(p pod) bool { return p.deleting }) {

@@ -18,8 +18,12 @@ import (
 func primarySentence(s *state) string {
 	primary, found := s.podAt(0)
 	switch {
+	case !found && s.absent.overdue(s.now):
+		return s.absent.sentence(s)
 	case !found:
-		return fmt.Sprintf("Pod %s is not there", podName(s.redis.Name, 0))
+		return fmt.Sprintf("Pod %s does not exist", podName(s.redis.Name, 0))
+	case primary.stuck:
+		return fmt.Sprintf("Pod %s does not end: %s", primary.name, primary.why)
 	case primary.deleting:
 		return fmt.Sprintf("Pod %s is being deleted", primary.name)
 	case primary.why != "":
@@ -33,7 +37,10 @@ func primarySentence(s *state) string {
 func notReadySentence(s *state, c counts) string {
 	text := fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady))
 	if ill := worstPod(s); ill != nil {
-		text += fmt.Sprintf("; Pod %s: %s", ill.name, ill.why)
+		return text + fmt.Sprintf("; Pod %s: %s", ill.name, ill.why)
+	}
+	if s.absent.overdue(s.now) {
+		return text + "; " + s.absent.sentence(s)
 	}
 	return text
 }

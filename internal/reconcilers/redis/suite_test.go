@@ -4,6 +4,7 @@
 package redis_test
 
 import (
+	stdcmp "cmp"
 	"context"
 	"fmt"
 	"os"
@@ -59,6 +60,8 @@ type env struct {
 	// passes is the context of the passes, if it is to be another one.
 	passes    context.Context
 	namespace string
+	// nodeName is the node that Pods run on; node-1, which does not exist, unless it is set.
+	nodeName  string
 	cluster   cluster.Cluster
 	clock     *clocktesting.FakePassiveClock
 	directory *directory
@@ -272,7 +275,7 @@ func (e *env) runStatefulSet(name string, ready bool) {
 				},
 				Spec: *set.Spec.Template.Spec.DeepCopy(),
 			}
-			pod.Spec.NodeName = "node-1"
+			pod.Spec.NodeName = stdcmp.Or(e.nodeName, "node-1")
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 			if set.Spec.VolumeClaimTemplates == nil {
 				pod.Spec.Volumes = pod.Spec.Volumes[:len(pod.Spec.Volumes)-1]

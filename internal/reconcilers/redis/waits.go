@@ -1,0 +1,245 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	// absentGrace is how long a Pod may be missing before the events of its StatefulSet are read.
+	absentGrace = 15 * time.Second
+	// endGrace is how much longer than its grace period a Pod may take to end.
+	endGrace = time.Minute
+	// eventSlack is how much older than the absence of a Pod an event may be that explains it: clocks differ.
+	eventSlack = time.Minute
+	// maxEvents bounds the events that are read.
+	maxEvents = 100
+	// quotaRefusal is how an API server begins to say that a quota is used up.
+	quotaRefusal = "exceeded quota"
+)
+
+// absence describes the Pods that are asked for and do not exist.
+type absence struct {
+	names []string
+	since time.Time
+	// refusal is why the first cannot be created, as the StatefulSet controller says it; empty when it has not said so.
+	refusal string
+}
+
+// overdue reports whether Pods have been missing for longer than it takes to create them.
+func (a absence) overdue(now time.Time) bool {
+	return len(a.names) > 0 && now.Sub(a.since) >= absentGrace
+}
+
+// sentence says which Pods are missing and what helps.
+func (a absence) sentence(s *state) string {
+	text := fmt.Sprintf("Pod %s does not exist", list(a.names))
+	if !a.overdue(s.now) {
+		return text
+	}
+	if a.refusal == "" {
+		return fmt.Sprintf("%s, and the StatefulSet controller has not created it; kubectl get events -n %s --field-selector involvedObject.name=%s shows what it tried",
+			text, s.redis.Namespace, s.redis.Name)
+	}
+	return fmt.Sprintf("%s because it cannot be created: %s; raise the quota or correct the policy that refuses it, change what spec asks for, or lower replicas", text, a.refusal)
+}
+
+// observeAbsence finds the Pods that do not exist, and after a while the event that says why. The condition of the last
+// pass says since when.
+func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error {
+	for ordinal := range *s.spec.Replicas {
+		if _, found := s.podAt(ordinal); !found {
+			s.absent.names = append(s.absent.names, podName(s.redis.Name, ordinal))
+		}
+	}
+	s.absent.since = s.now
+	if created := conditionOf(s.redis.Status, flotillav1.ConditionPodsCreated); created.Status == metav1.ConditionFalse {
+		s.absent.since = created.LastTransitionTime.Time
+	}
+	if s.statefulSet == nil || !s.absent.overdue(s.now) {
+		return nil
+	}
+	var events eventsv1.EventList
+	err := reader.List(ctx, &events, client.InNamespace(s.redis.Namespace), client.Limit(maxEvents),
+		client.MatchingFields{"reason": "FailedCreate", "regarding.kind": "StatefulSet", "regarding.name": s.statefulSet.Name})
+	if apierrors.IsForbidden(err) {
+		// The rights of the hub in this member are those of an earlier version.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listing the events of StatefulSet %q: %w", s.statefulSet.Name, err)
+	}
+	s.absent.refusal = refusalOf(events.Items, s.absent)
+	return nil
+}
+
+// refusalOf returns what the newest event says about the first Pod that is missing.
+func refusalOf(events []eventsv1.Event, a absence) string {
+	newest, refusal := a.since.Add(-eventSlack), ""
+	for i := range events {
+		if !strings.Contains(events[i].Note, "create Pod "+a.names[0]+" ") {
+			continue
+		}
+		if at := lastSeen(&events[i]); at.After(newest) {
+			_, cause, _ := strings.Cut(events[i].Note, "error: ")
+			newest, refusal = at, clause(cause)
+		}
+	}
+	return refusal
+}
+
+// lastSeen returns when an event happened last, whichever API it was written with.
+func lastSeen(event *eventsv1.Event) time.Time {
+	at := event.CreationTimestamp.Time
+	times := []time.Time{event.EventTime.Time, event.DeprecatedLastTimestamp.Time}
+	if event.Series != nil {
+		times = append(times, event.Series.LastObservedTime.Time)
+	}
+	for _, other := range times {
+		if other.After(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+// observeNode completes the diagnosis of a Pod that does not end, or does not serve, with the state of its node.
+func (s *state) observeNode(ctx context.Context, reader client.Reader, p *pod) error {
+	late := p.deleting && s.now.Sub(p.ends) >= endGrace
+	if p.ready || p.node == "" || !late && (p.deleting || p.why != notReadyYet) {
+		return nil
+	}
+	trouble, err := nodeTrouble(ctx, reader, p.node)
+	if err != nil {
+		return err
+	}
+	switch {
+	case late && trouble != "":
+		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, stuck: true, why: fmt.Sprintf(
+			"it cannot end because its node %s; if that node is off for certain, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or run kubectl delete pod %s -n %s --force --grace-period=0",
+			trouble, p.name, s.redis.Namespace)}
+	case late:
+		p.diagnosis = diagnosis{reason: flotillav1.ReasonTerminationStuck, stuck: true, why: fmt.Sprintf(
+			"it should have ended by %s, and its node %s is Ready; look at its finalizers, and at the log of the kubelet there", p.ends.UTC().Format(time.RFC3339), p.node)}
+	case trouble != "":
+		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, why: fmt.Sprintf("its node %s", trouble)}
+	}
+	return nil
+}
+
+// nodeTrouble says what is wrong with a node, after its name; empty when it is Ready or cannot be read.
+func nodeTrouble(ctx context.Context, reader client.Reader, name string) (string, error) {
+	node := &corev1.Node{}
+	err := reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		return name + " is gone", nil
+	case apierrors.IsForbidden(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading Node %q: %w", name, err)
+	}
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	if ready {
+		return "", nil
+	}
+	return name + " is not Ready", nil
+}
+
+// podsCreated says whether every Pod that is asked for exists. Its transition time is since when one does not.
+func podsCreated(s *state) metav1.Condition {
+	condition := func(status bool, reason, message string) metav1.Condition {
+		return is(flotillav1.ConditionPodsCreated, status, reason, message)
+	}
+	switch {
+	case len(s.absent.names) == 0:
+		return condition(true, flotillav1.ReasonPodsExist, "Every Pod asked for exists")
+	case s.absent.overdue(s.now):
+		return condition(false, flotillav1.ReasonPodNotCreated, s.absent.sentence(s))
+	default:
+		return condition(false, flotillav1.ReasonCreatingPods, s.absent.sentence(s))
+	}
+}
+
+// waited returns when to look again at what a pass waits for; zero when only a watch can change it.
+func waited(s *state) time.Duration {
+	var next time.Duration
+	sooner := func(delay time.Duration) {
+		if next == 0 || delay < next {
+			next = delay
+		}
+	}
+	switch {
+	case s.absent.overdue(s.now):
+		sooner(unseenDelay)
+	case len(s.absent.names) > 0:
+		sooner(absentGrace - s.now.Sub(s.absent.since))
+	}
+	for _, p := range s.pods {
+		left := p.ends.Add(endGrace).Sub(s.now)
+		switch {
+		case p.stuck || p.reason == flotillav1.ReasonNodeLost:
+			sooner(unseenDelay)
+		case p.deleting && left > 0:
+			sooner(left)
+		}
+	}
+	return next
+}
+
+// pastAbsence lets a spec that asks for less go on although a Pod is missing: it may be refused for what the others have.
+// One replica at most goes before the missing Pod is back, and the primary only when a person approves.
+func pastAbsence(s *state, hash string, pods []pod) rollout {
+	pods = filter(pods, func(p pod) bool { return p.ordinal < *s.spec.Replicas })
+	if !slices.ContainsFunc(pods, func(p pod) bool { return p.hash != hash }) {
+		return rollout{}
+	}
+	blocked := rollout{reason: flotillav1.ReasonPodNotCreated, blocked: s.absent.sentence(s)}
+	waits := slices.ContainsFunc(pods, func(p pod) bool { return p.deleting || p.hash == hash && !p.ready })
+	if waits || len(s.absent.names) != 1 || int32(len(pods)) != *s.spec.Replicas-1 || !strings.Contains(s.absent.refusal, quotaRefusal) {
+		return blocked
+	}
+	slices.SortFunc(pods, func(a, b pod) int { return int(b.ordinal) - int(a.ordinal) })
+	for _, p := range pods {
+		if p.hash == hash || p.risk != nil || !asksLess(s.spec.Resources, p.resources) {
+			continue
+		}
+		if p.ordinal == 0 && s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] != hash {
+			blocked.blocked += fmt.Sprintf("; to replace the primary by one that asks for less, set annotation %s=%s", flotillav1.AnnotationApprovePrimaryUpdate, hash)
+			return blocked
+		}
+		return rollout{replace: []pod{p}}
+	}
+	return blocked
+}
+
+// asksLess reports whether a Pod with these resources asks for less of something than another, and for more of nothing.
+func asksLess(next, now corev1.ResourceRequirements) bool {
+	less := false
+	for _, lists := range [][2]corev1.ResourceList{{next.Requests, now.Requests}, {next.Limits, now.Limits}} {
+		for name, quantity := range lists[0] {
+			had, found := lists[1][name]
+			if !found || quantity.Cmp(had) > 0 {
+				return false
+			}
+			less = less || quantity.Cmp(had) < 0
+		}
+	}
+	return less
+}
