@@ -73,6 +73,8 @@ const (
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+	// ReasonPreviousRejected says that the previous password in the Secret is not one that any Pod runs with. Nothing restarts. Correct it, or remove its key to restart all Pods together.
+	ReasonPreviousRejected = "PreviousRejected"
 	// ReasonPodsExist says that every Pod asked for exists, Ready or not.
 	ReasonPodsExist = "PodsExist"
 	// ReasonCreatingPods says that the StatefulSet controller has yet to create a Pod.
@@ -107,6 +109,6 @@ const (
 	ReasonExpansionRefused = "ExpansionRefused"
 	// ReasonExpansionInfeasible says that the storage has given up growing a volume. See the events of the claim.
 	ReasonExpansionInfeasible = "ExpansionInfeasible"
-	// ReasonTwoPasswords says that every Pod accepts the password and the previous one. Change the clients, then remove key previous from the Secret.
+	// ReasonTwoPasswords says that every Pod accepts the password and the previous one. Change the clients, then remove the key of the previous one, which the message names, from the Secret.
 	ReasonTwoPasswords = "TwoPasswords"
 )

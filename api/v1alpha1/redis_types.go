@@ -273,7 +273,9 @@ type RedisAuth struct {
 	// secretRef names a Secret of the member, in the namespace of the Redis and with label
 	// flotilla.dev/redis-auth: "true". Absent: Secret <name>-auth is created once, with a generated password.
 	// The password is changed in the Secret. With the old one under key previous, Pods are replaced one by one and accept
-	// both until that key is removed; without it, all are restarted together.
+	// both until that key is removed; without it, all are restarted together. Beside another key than password, the old one
+	// is under previous-<key>, so that each Redis that shares a Secret is rotated by itself. An old password that no Pod runs
+	// with is refused.
 	// +optional
 	SecretRef *RedisSecretRef `json:"secretRef,omitempty"`
 }

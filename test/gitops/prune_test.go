@@ -53,7 +53,7 @@ func TestPrune_what_a_redis_must_keep_stays(t *testing.T) {
 		earlier, upgraded bool
 		// labelled gives the label back, as where the policies of a member are those of an earlier version.
 		labelled bool
-		want              []string
+		want     []string
 	}{
 		"made by this version":                          {want: []string{"data-sessions-0", "sessions-auth"}},
 		"made by an earlier version":                    {earlier: true, upgraded: true, want: []string{"data-sessions-0", "sessions-auth"}},

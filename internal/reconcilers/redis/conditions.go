@@ -101,7 +101,7 @@ func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.C
 		return is(flotillav1.ConditionConfigApplied, false, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
 	case s.password.previous != "":
 		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonTwoPasswords, fmt.Sprintf(
-			"Every Pod accepts the password and the previous one; change the clients, then remove key %s from Secret %s", flotillav1.RedisSecretKeyPrevious, secretRef(s.redis, &s.spec).Name))
+			"Every Pod accepts the password and the previous one; change the clients, then remove key %s from Secret %s", previousKey(secretRef(s.redis, &s.spec).Key), secretRef(s.redis, &s.spec).Name))
 	default:
 		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod carries the current spec")
 	}

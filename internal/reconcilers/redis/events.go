@@ -19,7 +19,7 @@ import (
 
 // alarming are reasons of Ready that a person should hear of.
 var alarming = []string{
-	flotillav1.ReasonNameConflict, flotillav1.ReasonAuthLost, flotillav1.ReasonSecretMissing, flotillav1.ReasonConfigRejected,
+	flotillav1.ReasonNameConflict, flotillav1.ReasonAuthLost, flotillav1.ReasonSecretMissing, flotillav1.ReasonPreviousRejected, flotillav1.ReasonConfigRejected,
 	flotillav1.ReasonForbidden, flotillav1.ReasonChildRejected, flotillav1.ReasonPrimaryVolumeEmpty,
 }
 

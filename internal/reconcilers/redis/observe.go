@@ -86,8 +86,9 @@ type pod struct {
 	deleting        bool
 	// ends is when a Pod that is being deleted should have ended.
 	ends time.Time
-	// resources are those of its server.
+	// resources are those of its server, and port is where that listens; 0 when it does not say.
 	resources corev1.ResourceRequirements
+	port      int32
 	ready     bool
 	// changed is when ready last changed.
 	changed time.Time
@@ -273,14 +274,15 @@ func viewSecret(redis types.NamespacedName, secret *corev1.Secret, key string) (
 	if seen.version, err = passwordVersion(redis, text); err != nil {
 		return seen, err
 	}
-	earlier := secret.Data[flotillav1.RedisSecretKeyPrevious]
+	previous := previousKey(key)
+	earlier := secret.Data[previous]
 	if len(earlier) == 0 {
 		return seen, nil
 	}
 	before, ok := passwordText(earlier)
 	switch {
 	case !ok:
-		seen.problem = fmt.Sprintf("Key %s of Secret %s is not a password: one line of 1 to 512 bytes without control characters", flotillav1.RedisSecretKeyPrevious, secret.Name)
+		seen.problem = fmt.Sprintf("Key %s of Secret %s is not a password: one line of 1 to 512 bytes without control characters", previous, secret.Name)
 	case before != text:
 		seen.previous, err = passwordVersion(redis, before)
 	}

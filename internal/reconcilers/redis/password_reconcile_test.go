@@ -4,10 +4,12 @@
 package redis_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -131,4 +133,72 @@ func TestReconcile_a_referenced_secret_is_followed(t *testing.T) {
 	e.expectEvents("SecretMissing")
 	e.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: labels}, StringData: map[string]string{"pw": "b"}})
 	e.expectSteps("the image that waited", [][]string{{"web-0"}}, e.rollout("web-0"))
+}
+
+func TestReconcile_a_rotation_concerns_its_own_key(t *testing.T) {
+	e := newEnv(t)
+	e.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "shared", Labels: map[string]string{flotillav1.LabelRedisAuth: "true"}},
+		StringData: map[string]string{"web": "web-old", "api": "api-old"},
+	})
+	for _, name := range []string{"web", "api"} {
+		e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flotillav1.RedisSpec{
+			Replicas: new(int32(2)), Auth: flotillav1.RedisAuth{SecretRef: &flotillav1.RedisSecretRef{Name: "shared", Key: name}},
+		}})
+		e.settle(name)
+		e.runStatefulSet(name, true)
+		e.settle(name)
+	}
+	set := &appsv1.StatefulSet{}
+	e.get("web", set)
+	e.Expect(fmt.Sprint(set.Spec.Template.Spec.Volumes)).To(ContainSubstring("previous-web"))
+
+	e.setPasswords("shared", map[string]string{"web": "web-new", "previous-web": "web-old"})
+	e.settle("api")
+	e.Expect(e.going("api-0", "api-1")).To(BeEmpty())
+	e.expectCondition("api", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonUpdated)
+	e.expectSteps("both passwords of web", [][]string{{"web-1"}, {"web-0"}}, e.rollout("web-0", "web-1"))
+	e.expectMessage("web", flotillav1.ConditionConfigApplied, "remove key previous-web from Secret shared")
+
+	// The plain key is of key password alone.
+	e.setPasswords("shared", map[string]string{"previous": "of-somebody-else"})
+	for _, name := range []string{"web", "api"} {
+		e.settle(name)
+		e.Expect(e.going(name+"-0", name+"-1")).To(BeEmpty())
+	}
+}
+
+func TestReconcile_a_previous_password_that_no_pod_has_is_refused(t *testing.T) {
+	e := newEnv(t)
+	e.running("web", 3)
+	pods := []string{"web-0", "web-1", "web-2"}
+	secret := &corev1.Secret{}
+	e.get("web-auth", secret)
+	old := string(secret.Data["password"])
+	set, after := &appsv1.StatefulSet{}, &appsv1.StatefulSet{}
+	e.get("web", set)
+
+	e.setPasswords("web-auth", map[string]string{"password": "new", "previous": old + "x"})
+	e.settle("web")
+	e.Expect(e.going(pods...)).To(BeEmpty())
+	e.get("web", after)
+	if set.Generation != after.Generation {
+		t.Error("the StatefulSet has changed, so that a Pod that ends comes back with another password")
+	}
+	for _, condition := range []string{flotillav1.ConditionReady, flotillav1.ConditionConfigApplied} {
+		e.expectCondition("web", condition, metav1.ConditionFalse, flotillav1.ReasonPreviousRejected)
+		e.expectMessage("web", condition, "Key previous of Secret web-auth is not a password that a Pod runs with")
+	}
+	e.expectEvents("PreviousRejected")
+	e.Expect(fmt.Sprint(e.status("web").Conditions)).NotTo(ContainSubstring(old))
+
+	// A change of the port restarts them together anyway, but not with a password that is wrong.
+	e.change("web", func(r *flotillav1.Redis) { r.Spec.Port = 7000 })
+	e.settle("web")
+	e.Expect(e.going(pods...)).To(BeEmpty())
+	e.change("web", func(r *flotillav1.Redis) { r.Spec.Port = 6379 })
+
+	e.setPasswords("web-auth", map[string]string{"previous": old})
+	e.expectSteps("the corrected one", [][]string{{"web-2"}, {"web-1"}, {"web-0"}}, e.rollout(pods...))
+	e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonTwoPasswords)
 }

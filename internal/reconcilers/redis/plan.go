@@ -109,8 +109,32 @@ func stopFor(s *state) *problem {
 		return &problem{flotillav1.ReasonAuthLost, fmt.Sprintf(
 			"Secret %s with the password of existing data is gone and nothing is changed until it is back; restore it with key %s and label %s=true",
 			ref.Name, ref.Key, flotillav1.LabelRedisAuth)}
+	case s.password.previous != "" && !previousAccepted(s):
+		return &problem{flotillav1.ReasonPreviousRejected, fmt.Sprintf(
+			"Key %s of Secret %s is not a password that a Pod runs with, so that all Pods would restart together; correct it, or remove the key to restart them together",
+			previousKey(ref.Key), ref.Name)}
 	}
 	return nil
+}
+
+// previousAccepted reports whether some Pod accepts the previous password, by the hash that it was started with. Without
+// Pods, or with one that does not say, there is nothing to compare with.
+func previousAccepted(s *state) bool {
+	known := false
+	for _, p := range s.pods {
+		if p.ordinal >= *s.spec.Replicas {
+			continue
+		}
+		if p.hash == "" || p.port == 0 {
+			return true
+		}
+		known = true
+		running := wiring{Port: p.port, Auth: flotillav1.RedisAuthPassword, Password: s.password.previous}
+		if slices.Contains(wiringsOf(p.hash), shortHash(running)) {
+			return true
+		}
+	}
+	return !known
 }
 
 // passwordWasMade tells whether there was a generated password that something still depends on.

@@ -34,7 +34,11 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		view.ends = seen.DeletionTimestamp.Time
 	}
 	if at := slices.IndexFunc(seen.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerName }); at >= 0 {
-		view.resources = seen.Spec.Containers[at].Resources
+		server := seen.Spec.Containers[at]
+		view.resources = server.Resources
+		if len(server.Ports) > 0 {
+			view.port = server.Ports[0].ContainerPort
+		}
 	}
 	if condition := podCondition(seen, corev1.PodReady); condition != nil {
 		// A Pod that is on its way out no longer counts, whatever its probe says.

@@ -104,6 +104,14 @@ func renderSecret(redis *flotillav1.Redis, password string) *corev1.Secret {
 	}
 }
 
+// previousKey returns the key of the password before the one under key. A Secret may hold the passwords of several.
+func previousKey(key string) string {
+	if key == flotillav1.RedisSecretKeyPassword {
+		return flotillav1.RedisSecretKeyPrevious
+	}
+	return flotillav1.RedisSecretKeyPrevious + "-" + key
+}
+
 // secretRef returns the Secret and the key that hold the password.
 func secretRef(redis *flotillav1.Redis, s *flotillav1.RedisSpec) flotillav1.RedisSecretRef {
 	if s.Auth.SecretRef != nil {

@@ -173,7 +173,7 @@ func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Vo
 				Sources: []corev1.VolumeProjection{
 					secretProjection(ref.Name, ref.Key, flotillav1.RedisSecretKeyPassword, nil),
 					// It comes and goes with each rotation, under the Pods that run.
-					secretProjection(ref.Name, flotillav1.RedisSecretKeyPrevious, flotillav1.RedisSecretKeyPrevious, new(true)),
+					secretProjection(ref.Name, previousKey(ref.Key), flotillav1.RedisSecretKeyPrevious, new(true)),
 				},
 			}},
 		})
