@@ -75,7 +75,9 @@ func newWorld(t *testing.T) *world {
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts", "secrets"}, Verbs: []string{"*"}},
 		rbacv1.PolicyRule{APIGroups: everythingBesides, Resources: []string{"*"}, Verbs: []string{"*"}}))
 	add("expired", &rest.Config{Host: us1.Config.Host, BearerToken: "ended", TLSClientConfig: rest.TLSClientConfig{CAData: us1.Config.CAData}})
-	add("unreachable", &rest.Config{Host: "https://" + testenv.FreeAddress(t), BearerToken: "any", TLSClientConfig: us1.Config.TLSClientConfig})
+	unreachable := testenv.NewLine(t, us1.Config.Host)
+	unreachable.Refuse()
+	add("unreachable", &rest.Config{Host: "https://" + unreachable.Addr(), BearerToken: "any", TLSClientConfig: us1.Config.TLSClientConfig})
 	config.CurrentContext = "hub"
 	if err := clientcmd.WriteToFile(*config, w.kubeconfig); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"sync"
@@ -31,6 +33,9 @@ type Line struct {
 	server string
 	addr   string
 
+	// reserved keeps the port for the line, also while nothing listens at it.
+	reserved io.Closer
+
 	mu       sync.Mutex // Guards the fields below; nothing waits while holding it.
 	listener net.Listener
 	closed   bool
@@ -42,12 +47,16 @@ type Line struct {
 // NewLine listens on loopback and forwards to host:port until the test ends. The server need not be there yet.
 func NewLine(t testing.TB, server string) *Line {
 	t.Helper()
-	l := &Line{server: server, addr: "127.0.0.1:0", flows: make(chan struct{}), conns: map[net.Conn]bool{}}
+	l := &Line{server: server, flows: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(l.flows)
+	var err error
+	if l.addr, l.reserved, err = reserve(); err != nil {
+		t.Fatalf("reserving a port for a line to %s: %v", server, err)
+	}
+	t.Cleanup(l.Close)
 	if err := l.listen(); err != nil {
 		t.Fatalf("making a line to %s: %v", server, err)
 	}
-	t.Cleanup(l.Close)
 	return l
 }
 
@@ -155,12 +164,13 @@ func (l *Line) Close() {
 	}
 	l.mu.Unlock()
 	l.Refuse()
+	_ = l.reserved.Close()
 }
 
 // listen opens the line's address and forwards what comes.
 func (l *Line) listen() error {
 	// No keep-alives: on connections that drop everything they would end in a reset, and a black hole sends none.
-	config := net.ListenConfig{KeepAlive: -1}
+	config := net.ListenConfig{KeepAlive: -1, Control: atReserved}
 	// Sockets of Multipath TCP, which are the default where the kernel has it, take no filter.
 	config.SetMultipathTCP(false)
 	listener, err := config.Listen(context.Background(), "tcp", l.addr)
@@ -168,7 +178,7 @@ func (l *Line) listen() error {
 		return err
 	}
 	l.mu.Lock()
-	l.listener, l.addr = listener, listener.Addr().String()
+	l.listener = listener
 	l.mu.Unlock()
 	go l.serve(listener)
 	return nil
@@ -270,10 +280,16 @@ func (l *Line) filterLocked(t testing.TB) {
 	}
 }
 
-// FreeAddress is a host:port of this machine at which nothing listens.
+// FreeAddress returns a host:port at which nothing listens, for a process that cannot report a port of its own choice. The
+// host is a loopback address that nothing else uses, so that the port cannot be taken before the process listens. Where
+// there are no such addresses, it is 127.0.0.1, and the port can be taken.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	listener, err := net.Listen("tcp", own)
+	if err != nil {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,10 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,5 +39,37 @@ func setDropping(socket any, dropping bool) error {
 	if errors.Is(err, net.ErrClosed) || errors.Is(failed, unix.ENOENT) {
 		return nil
 	}
+	return errors.Join(err, failed)
+}
+
+// reserve takes a free port of 127.0.0.1 until the closer is closed. Only sockets with atReserved can listen at it. While
+// none does, connections are refused.
+func reserve() (addr string, reserved io.Closer, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, os.NewSyscallError("socket", err)
+	}
+	socket := os.NewFile(uintptr(fd), "reserved port")
+	// The port is chosen before it can be shared, or it could be one that is shared already.
+	err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}
+	var bound unix.Sockaddr
+	if err == nil {
+		bound, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("binding a port: %w", err), socket.Close())
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*unix.SockaddrInet4).Port)), socket, nil
+}
+
+// atReserved lets a socket listen at a reserved port.
+func atReserved(_, _ string, conn syscall.RawConn) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
 	return errors.Join(err, failed)
 }

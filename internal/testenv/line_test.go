@@ -49,9 +49,8 @@ func dial(line *testenv.Line, timeout time.Duration) (net.Conn, error) {
 	return net.DialTimeout("tcp", line.Addr(), timeout)
 }
 
-// ask says something and reads the echo until the deadline.
+// ask says something and reads the echo until the deadline. What it says is sent whenever that is.
 func ask(conn net.Conn, text string, within time.Duration) error {
-	_ = conn.SetDeadline(time.Now().Add(within))
 	if _, err := fmt.Fprintln(conn, text); err != nil {
 		return err
 	}
@@ -134,6 +133,10 @@ func TestLine_that_refuses_is_at_the_same_address_afterwards(t *testing.T) {
 	}
 	if err := hear(conn, "", 10*time.Second); err == nil || timedOut(err) {
 		t.Errorf("reading from a connection of a line that refuses: got %v, want its end", err)
+	}
+	if thief, err := net.Listen("tcp", addr); err == nil {
+		_ = thief.Close()
+		t.Errorf("something else listens at %s while the line refuses", addr)
 	}
 	line.Restore(t)
 	open(t, line)
