@@ -4,7 +4,8 @@
 // Package testenv starts real control planes for tests: a kube-apiserver with its etcd and our CRDs, nothing else.
 //
 // There is no controller manager in them: nothing schedules, nothing collects garbage, and a deleted namespace stays
-// Terminating. Tests keep apart by namespaces of their own.
+// Terminating. Tests keep apart by namespaces of their own. Cluster IPs are drawn from 2^24: the address of a deleted
+// Service stays free until the test that deleted it asks for it again.
 package testenv
 
 import (
@@ -151,7 +152,18 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return namespace.Name
 }
 
-func start() (*Cluster, error) {
+// start starts a control plane. It tries again, because etcd and the API server listen at ports that were free when they were
+// chosen, and anything on the machine may have taken one meanwhile.
+func start() (cluster *Cluster, err error) {
+	for range 3 {
+		if cluster, err = startOnce(); err == nil {
+			return cluster, nil
+		}
+	}
+	return nil, err
+}
+
+func startOnce() (*Cluster, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return nil, err
@@ -176,6 +188,9 @@ func start() (*Cluster, error) {
 	// Tests lose nothing in a power cut, and syncing to disk is most of what etcd does.
 	env.ControlPlane.Etcd = &envtest.Etcd{}
 	env.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
+
+	// The default of envtest has 254 addresses for all the Services of a package.
+	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/8")
 
 	dir, err := os.MkdirTemp("", "flotilla-testenv-")
 	if err != nil {

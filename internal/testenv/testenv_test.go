@@ -5,6 +5,7 @@ package testenv_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 
@@ -78,6 +79,31 @@ func TestNamespaces_differ(t *testing.T) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 	}); err != nil {
 		t.Errorf("reading the registration: %v", err)
+	}
+}
+
+func TestServices_leave_the_address_of_a_deleted_one_free(t *testing.T) {
+	ctx, namespace := context.Background(), shared.Namespace(t)
+	create := func(name string) *corev1.Service {
+		t.Helper()
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		if err := shared.Client.Create(ctx, service); err != nil {
+			t.Fatalf("creating Service %q: %v", name, err)
+		}
+		return service
+	}
+	deleted := create("deleted")
+	if err := shared.Client.Delete(ctx, deleted); err != nil {
+		t.Fatal(err)
+	}
+	// More than a /24 has.
+	for i := range 256 {
+		if other := create(fmt.Sprint("other-", i)); other.Spec.ClusterIP == deleted.Spec.ClusterIP {
+			t.Fatalf("Service %d has got the address %s of the deleted one", i, other.Spec.ClusterIP)
+		}
 	}
 }
 
