@@ -35,7 +35,7 @@ func TestHub_keeps_what_the_fleet_hangs_on_while_members_are_registered(t *testi
 	eventually := func(what string, want int) {
 		t.Helper()
 		var names []string
-		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 			names = refused()
 			return len(names) == want, nil
 		})

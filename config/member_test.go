@@ -355,7 +355,7 @@ func TestMember_stolen_credential(t *testing.T) {
 			}
 			// A policy is in force a moment after it is stored.
 			var tried error
-			_ = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+			_ = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 				tried = d.try(ctx, thief)
 				return keptBy(tried) == d.kept, nil
 			})

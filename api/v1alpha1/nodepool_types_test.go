@@ -250,7 +250,7 @@ func TestNodePool_older_than_the_rules(t *testing.T) {
 	}
 	eventually := func(check func() error) {
 		t.Helper()
-		NewWithT(t).Eventually(check).WithTimeout(30 * time.Second).WithPolling(100 * time.Millisecond).Should(Succeed())
+		NewWithT(t).Eventually(check).WithPolling(100 * time.Millisecond).Should(Succeed())
 	}
 	for name, change := range pools {
 		pool := newNodePool(change)

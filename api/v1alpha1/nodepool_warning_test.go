@@ -98,7 +98,7 @@ func TestNodePool_NoExecute_is_warned_of(t *testing.T) {
 	// The API server takes a moment to read its policies.
 	NewWithT(t).Eventually(func() string {
 		return warnings.during(t, create(pool(drain, off), client.DryRunAll))
-	}).WithTimeout(30 * time.Second).WithPolling(100 * time.Millisecond).Should(ContainSubstring(want))
+	}).WithPolling(100 * time.Millisecond).Should(ContainSubstring(want))
 
 	for name, quiet := range map[string]*flotillav1.NodePool{"no taints": pool(), "NoSchedule": pool(taint("dedicated", corev1.TaintEffectNoSchedule))} {
 		if got := warnings.during(t, create(quiet, client.DryRunAll)); got != "" {

@@ -66,7 +66,7 @@ func TestRedis_Ratcheting(t *testing.T) {
 	redis.SetName("old")
 	until := func(what string, done func() bool) {
 		t.Helper()
-		if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+		if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 			t.Fatalf("waiting until %s: %v", what, err)
 		}
 	}

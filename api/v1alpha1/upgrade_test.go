@@ -158,7 +158,7 @@ func (u *upgrade) pool(name string, spec map[string]any) *unstructured.Unstructu
 
 func (u *upgrade) until(what string, done func() bool) {
 	u.Helper()
-	if err := wait.PollUntilContextTimeout(u.ctx, 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(u.ctx, 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		u.Fatalf("waiting until %s: %v", what, err)
 	}
 }

@@ -59,7 +59,7 @@ func TestPool_starts_as_fast_with_dead_members(t *testing.T) {
 				}
 			}
 			return ready
-		}, 30*time.Second, 5*time.Millisecond).Should(Equal(healthy))
+		}).WithPolling(5 * time.Millisecond).Should(Equal(healthy))
 		took := time.Since(began)
 		for name := range dead {
 			f.Expect(f.state(prefix+name)()).NotTo(Equal(StateReady), name)
@@ -119,16 +119,16 @@ func TestNewController_request_of_a_quiet_member_overtakes_those_of_a_noisy_one(
 
 	members.set(ready("noisy"))
 	const held = workers - workers/4
-	g.Eventually(begun.Load).Within(10 * time.Second).Should(BeEquivalentTo(held))
+	g.Eventually(begun.Load).Should(BeEquivalentTo(held))
 	queue := queues.queues["fairness-test"].lanes
-	g.Eventually(func() int { return queue.depths()["noisy"].waiting }).Within(10 * time.Second).Should(Equal(noisy - held))
+	g.Eventually(func() int { return queue.depths()["noisy"].waiting }).Should(Equal(noisy - held))
 	members.set(ready("quiet"))
 	await(t, "the pass of the quiet member", quietPassed)
 	g.Expect(ended.Load()).To(BeZero(), "it overtakes all that wait, although nothing of the noisy member ends")
 	g.Expect(begun.Load()).To(BeEquivalentTo(held))
 
 	close(release)
-	g.Eventually(ended.Load).Within(30*time.Second).Should(BeEquivalentTo(noisy), "none of them is lost")
+	g.Eventually(ended.Load).Should(BeEquivalentTo(noisy), "none of them is lost")
 	members.set(ready("quiet"))
 	await(t, "the next pass of the quiet member", quietPassed)
 }

@@ -166,7 +166,7 @@ func TestPool_does_not_grow_when_members_come_and_go(t *testing.T) {
 		g.Expect(after.lanes).To(BeZero())
 		// client-go keeps each event for some minutes, which is a few KB; the caches of one member are some 200 KB.
 		g.Expect(after.heap).To(BeNumerically("<=", before.heap+20<<20))
-	}, 20*time.Second, 500*time.Millisecond).Should(Succeed(), goroutinesBySite)
+	}).WithPolling(500*time.Millisecond).Should(Succeed(), goroutinesBySite)
 	t.Logf("after %d members: %+v; after %d: %+v", warm, before, all, after)
 	f.pool.mu.RLock()
 	f.Expect(f.pool.owners).To(BeEmpty())

@@ -32,7 +32,6 @@ func startSkewed(t *testing.T, member *testenv.Cluster, adjust ...func(*Config))
 	t.Helper()
 	adjust = append(adjust, func(c *Config) { c.InspectInterval = 200 * time.Millisecond })
 	f := &skewed{fixture: startPool(t, hubCluster.Namespace(t), adjust...), member: member}
-	f.SetDefaultEventuallyTimeout(60 * time.Second)
 	t.Cleanup(func() { freeClaim(member) })
 	for _, kind := range ourKinds() {
 		f.put(kind, func(*apiextensionsv1.CustomResourceDefinition) {})
@@ -231,7 +230,6 @@ func testFirst(t *testing.T, member *testenv.Cluster) {
 		c.InspectInterval, c.InstallCRDs = 200*time.Millisecond, true
 	})
 	f = &skewed{fixture: installing, member: member}
-	f.SetDefaultEventuallyTimeout(60 * time.Second)
 	member.GoBack(t)
 	old.ResourceVersion, old.UID = "", ""
 	f.Expect(member.Client.Create(ctx, old)).To(Succeed())

@@ -333,7 +333,6 @@ func TestPool_refuses_what_a_registration_leads_to(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inner := *f
 			inner.WithT, inner.t = NewWithT(t), t
-			inner.SetDefaultEventuallyTimeout(30 * time.Second)
 			inner.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 			s := &surroundings{fixture: &inner, vars: map[string]string{}, other: other, told: told}
 			s.leadTo(memberOne)

@@ -118,8 +118,8 @@ func TestPool_freezes(t *testing.T) {
 	f.Consistently(func() string { return heldFor(heal("cache")) }, "1s").Should(BeEmpty(), "another region is frozen")
 	freeze.Data["clusterSelector"] = "region=eu"
 	f.Expect(hubCluster.Client.Update(ctx, freeze)).To(Succeed())
-	f.Eventually(func() string { return heldFor(heal("cache")) }, 2*time.Second, 20*time.Millisecond).Should(Equal("Frozen"))
-	f.Eventually(f.condition("freezes", flotillav1.ConditionFrozen), 2*time.Second).Should(Equal("True Frozen"))
+	f.Eventually(func() string { return heldFor(heal("cache")) }).WithPolling(20 * time.Millisecond).Should(Equal("Frozen"))
+	f.Eventually(f.condition("freezes", flotillav1.ConditionFrozen)).Should(Equal("True Frozen"))
 	s, _ := f.pool.Snapshot("freezes")
 	f.Expect(s.Frozen).To(BeTrue())
 	f.Expect(s.Writable()).To(BeFalse())
@@ -141,7 +141,7 @@ func TestPool_freezes(t *testing.T) {
 	f.Expect(recovered).NotTo(Receive())
 
 	f.Expect(hubCluster.Client.Delete(ctx, freeze)).To(Succeed())
-	f.Eventually(recovered, 2*time.Second).Should(Receive(), "all keys are queued again")
+	f.Eventually(recovered).Should(Receive(), "all keys are queued again")
 	f.Expect(heal("cache")).To(Succeed())
 	f.Eventually(f.condition("freezes", flotillav1.ConditionFrozen)).Should(Equal("none"))
 	f.Eventually(func() []string { return f.events("freezes") }).Should(ContainElements("Frozen", "Unfrozen"))

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -33,7 +32,7 @@ func running() []string {
 
 func TestPool_leaves_nothing_running(t *testing.T) {
 	g := NewWithT(t)
-	g.Eventually(running).Within(20*time.Second).Should(BeEmpty(), "earlier tests")
+	g.Eventually(running).Should(BeEmpty(), "earlier tests")
 	l := testenv.NewLine(t, hostOf(t, memberTwo.Config.Host))
 	f := startPool(t, hubCluster.Namespace(t))
 	f.register("leaves-ready", memberOne.Kubeconfig())
@@ -49,5 +48,5 @@ func TestPool_leaves_nothing_running(t *testing.T) {
 	f.Eventually(f.state("leaves-away")).Should(Equal(StateUnreachable))
 	f.Expect(running()).NotTo(BeEmpty())
 	f.stop()
-	g.Eventually(running).Within(20 * time.Second).Should(BeEmpty())
+	g.Eventually(running).Should(BeEmpty())
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"runtime"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -43,7 +42,7 @@ func TestLink_hangs_up_when_it_is_retired_and_its_last_call_is_done(t *testing.T
 	if err := await(t, "the call that was under way", running); err != nil {
 		t.Errorf("the call that was under way failed: %v", err)
 	}
-	g.Eventually(l.open).Within(5 * time.Second).Should(BeZero())
+	g.Eventually(l.open).Should(BeZero())
 	if _, _, err := f.get(t.Context(), "/api/v1/nodes/b"); !errors.Is(err, errEnded) {
 		t.Errorf("a call after the end: %v", err)
 	}

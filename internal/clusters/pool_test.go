@@ -196,7 +196,6 @@ func startPoolWith(t *testing.T, namespace string, controllers func(mcmanager.Ma
 		reservedTwo.freeIdle()
 	})
 	f := &fixture{WithT: NewWithT(t), t: t, pool: pool, engaged: engaged, namespace: namespace, stop: stop}
-	f.SetDefaultEventuallyTimeout(30 * time.Second)
 	f.SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	return f
 }
@@ -499,7 +498,7 @@ func TestPool_is_not_held_up_by_a_dead_member(t *testing.T) {
 	f.Eventually(f.condition("alive", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.unregister(secret)
 
-	f.Eventually(f.condition("dead", flotillav1.ConditionReachable), time.Minute).Should(Equal("False Timeout"))
+	f.Eventually(f.condition("dead", flotillav1.ConditionReachable)).Should(Equal("False Timeout"))
 	s, _ := f.pool.Snapshot("dead")
 	f.Expect(s.Accepted).To(BeTrue(), "nothing speaks against it")
 	_, err := f.pool.Member("dead")
@@ -528,7 +527,7 @@ func TestPool_joins_once_it_is_allowed_to(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "newcomer"}},
 	}
 	f.Expect(memberOne.Client.Create(ctx, binding)).To(Succeed())
-	f.Eventually(f.condition("allowed-later", flotillav1.ConditionReady), 10*time.Second).Should(Equal("True Connected"))
+	f.Eventually(f.condition("allowed-later", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	f.unregister(secret)
 	f.Expect(memberOne.Client.Delete(ctx, binding)).To(Succeed())
 }

@@ -85,7 +85,7 @@ func TestPool_rotates_while_a_thousand_requests_are_under_way(t *testing.T) {
 		work.write(member.GetClient(), workloads, fmt.Sprintf("round-%d-", round), perRound)
 		f.Eventually(work.begun.Load).Should(BeEquivalentTo(perRound))
 		f.patch(secret, func() { secret.Data[flotillav1.KeyKubeconfig] = kubeconfigs[next] })
-		f.Eventually(func() []string { return gathered(t, rotations) }, 9*time.Second, 5*time.Millisecond).Should(
+		f.Eventually(func() []string { return gathered(t, rotations) }).WithPolling(5 * time.Millisecond).Should(
 			ContainElement(fmt.Sprintf(`flotilla_credential_rotations_total{cluster="thousand",result="%s"} %d`, rotationSucceeded, round+1)))
 		f.Expect(work.ended.Load()).To(BeZero(), "all of them are under way")
 		now.Restore(t)
@@ -102,7 +102,7 @@ func TestPool_rotates_while_a_thousand_requests_are_under_way(t *testing.T) {
 	revoked, err := client.New(&rest.Config{Host: memberOne.Config.Host, BearerToken: before, TLSClientConfig: rest.TLSClientConfig{CAData: memberOne.Config.CAData}}, client.Options{Scheme: testenv.Scheme()})
 	f.Expect(err).NotTo(HaveOccurred())
 	// API servers remember for 10 s that a token was good.
-	f.Eventually(func() bool { return isUnauthorized(revoked.List(ctx, &corev1.NamespaceList{})) }, 30*time.Second, 500*time.Millisecond).Should(BeTrue())
+	f.Eventually(func() bool { return isUnauthorized(revoked.List(ctx, &corev1.NamespaceList{})) }).WithPolling(500 * time.Millisecond).Should(BeTrue())
 	last := &writers{}
 	last.write(member.GetClient(), workloads, "revoked-", 100)
 	last.all.Wait()

@@ -91,7 +91,7 @@ func newTestQueue(t *testing.T) *fairQueue {
 
 // taken ends the next n requests and returns their names and priorities, sorted.
 func taken(g Gomega, queue *fairQueue, n int) []string {
-	g.Eventually(queue.Len).Within(10 * time.Second).Should(Equal(n))
+	g.Eventually(queue.Len).Should(Equal(n))
 	var got []string
 	for range n {
 		request, priority, _ := queue.GetWithPriority()
@@ -155,7 +155,7 @@ func TestWatch(t *testing.T) {
 	g.Expect(env.Client.Delete(ctx, first)).To(Succeed())
 	g.Eventually(func() error {
 		return member.GetClient().Get(ctx, client.ObjectKeyFromObject(first), &corev1.ConfigMap{})
-	}).Within(10 * time.Second).ShouldNot(Succeed())
+	}).ShouldNot(Succeed())
 	g.Consistently(queue.Len).Within(100*time.Millisecond).Should(BeZero(), "nothing comes after the engagement")
 	g.Expect(src.Start(engagement, queue)).To(Succeed(), "starting after the engagement must not end the controller")
 }

@@ -86,7 +86,7 @@ func (c *Cluster) GoBack(t testing.TB) {
 // until waits for something that an API server does by itself.
 func (c *Cluster) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) { return done(), nil })
 	if err != nil {
 		t.Fatalf("waiting until %s: %v", what, err)
 	}

@@ -95,7 +95,7 @@ func (c *Cluster) join() (*rest.Config, error) {
 	}
 	// Policies are in force a moment after they are stored. Rights are looked at before them.
 	refused := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-somebody-else"}}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		return isPolicy(hub.Create(ctx, refused.DeepCopy(), client.DryRunAll)), nil
 	})
 	if err != nil {

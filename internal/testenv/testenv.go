@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,10 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
+
+// patience is the default timeout of Eventually in packages with Main, and of waits here. Only a failing test waits that
+// long, so it covers a busy machine, which Gomega's default of 1s does not.
+const patience = time.Minute
 
 // assetsVariable overrides where the binaries are; envtest reads it as well.
 const assetsVariable = "KUBEBUILDER_ASSETS"
@@ -85,8 +90,11 @@ func Start(t testing.TB) *Cluster {
 //
 //	func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hub, &member)) }
 //
+// Eventually of Gomega gives up after a minute there, unless a test sets a timeout of its own.
+//
 // Fuzzing does without: its workers, each a process of its own, would start them again and again.
 func Main(m *testing.M, clusters ...**Cluster) int {
+	gomega.SetDefaultEventuallyTimeout(patience)
 	flag.Parse()
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		return m.Run()

@@ -50,7 +50,7 @@ func (h *harness) become(name, value string, poolNames ...string) {
 	NewWithT(h.t).Eventually(func(g Gomega) {
 		_ = h.round(poolNames...)
 		g.Expect(h.valuesOf(name)).To(Equal([]string{value, value, value}))
-	}).WithTimeout(20 * time.Second).WithPolling(20 * time.Millisecond).Should(Succeed())
+	}).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
 func TestReconcile_node_moves_between_pools(t *testing.T) {

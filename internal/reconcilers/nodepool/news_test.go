@@ -142,7 +142,7 @@ func TestSetup_joins_and_leaves_are_told_completely(t *testing.T) {
 	}
 	eventually := func(reason string, want int) {
 		t.Helper()
-		g.Eventually(told(reason)).WithTimeout(20 * time.Second).WithPolling(50 * time.Millisecond).Should(Equal(want))
+		g.Eventually(told(reason)).WithPolling(50 * time.Millisecond).Should(Equal(want))
 	}
 	eventually("Joined", many)
 
@@ -162,11 +162,11 @@ func TestSetup_joins_and_leaves_are_told_completely(t *testing.T) {
 	// A key that someone takes away comes back, with an event.
 	node = h.node(names[3])
 	h.update(node, func() { delete(node.Labels, labelKey.name) })
-	g.Eventually(func() string { return strings.Join(h.reasons("news"), " ") }).WithTimeout(20 * time.Second).Should(ContainSubstring("NodeHealed"))
+	g.Eventually(func() string { return strings.Join(h.reasons("news"), " ") }).Should(ContainSubstring("NodeHealed"))
 
 	// The nodes of a deleted pool have not left it.
 	h.delete(h.pool("news"))
-	g.Eventually(func() string { return strings.Join(h.reasons("news"), " ") }).WithTimeout(20 * time.Second).Should(ContainSubstring("CleanupCompleted"))
+	g.Eventually(func() string { return strings.Join(h.reasons("news"), " ") }).Should(ContainSubstring("CleanupCompleted"))
 	g.Expect(told("Left")()).To(Equal(3))
 	g.Expect(told("Joined")()).To(Equal(many + 1))
 }

@@ -85,7 +85,7 @@ func TestSetup_changes_reach_nodes_and_heartbeats_cost_nothing(t *testing.T) {
 	h.run()
 	eventually := func(check func(g Gomega)) {
 		t.Helper()
-		g.Eventually(check).WithTimeout(30 * time.Second).WithPolling(50 * time.Millisecond).Should(Succeed())
+		g.Eventually(check).WithPolling(50 * time.Millisecond).Should(Succeed())
 	}
 	applied := func(g Gomega) {
 		pool := h.pool("wired")

@@ -44,7 +44,7 @@ func TestReconcile_in_a_member_with_older_schemas(t *testing.T) {
 	NewWithT(t).Eventually(func(g Gomega) {
 		h.update(pool, func() { pool.Annotations = map[string]string{"example.com/at": time.Now().String()} })
 		g.Expect(h.pool("web").Status.NodeCount).To(BeZero(), "the API server drops the field")
-	}).WithTimeout(20 * time.Second).Should(Succeed())
+	}).Should(Succeed())
 	h.update(pool, func() { pool.Spec.Labels["example.com/team"] = "other" })
 	after := h.applied("web", 1)
 	if len(after.Status.Capacity) > 0 || after.Status.ReadyNodes != 1 {

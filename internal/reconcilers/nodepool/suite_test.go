@@ -166,7 +166,7 @@ func (h *harness) until(poolName string, check func(g Gomega)) {
 	NewWithT(h.t).Eventually(func(g Gomega) {
 		_ = h.round(poolName)
 		check(g)
-	}).WithTimeout(20 * time.Second).WithPolling(20 * time.Millisecond).Should(Succeed())
+	}).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
 // applied makes rounds until the pool says that all is applied.
@@ -242,7 +242,7 @@ func (h *harness) cached(obj client.Object) {
 		seenErr := h.member.GetCache().Get(context.Background(), client.ObjectKeyFromObject(obj), seen)
 		g.Expect(seenErr == nil).To(Equal(liveErr == nil))
 		g.Expect(seen.GetResourceVersion()).To(Equal(live.(client.Object).GetResourceVersion()))
-	}).WithTimeout(10 * time.Second).WithPolling(5 * time.Millisecond).Should(Succeed())
+	}).WithPolling(5 * time.Millisecond).Should(Succeed())
 }
 
 func (h *harness) update(obj client.Object, change func()) {

@@ -207,7 +207,7 @@ func beats(t *testing.T, m thousand, h *harness) {
 		for i := range live.Items {
 			g.Expect(versions).To(HaveKeyWithValue(live.Items[i].Name, live.Items[i].ResourceVersion))
 		}
-	}).WithTimeout(30 * time.Second).Should(Succeed())
+	}).Should(Succeed())
 	g.Consistently(func() float64 { return passes(t) - idle }).WithTimeout(2*time.Second).Should(BeZero(), "passes after heartbeats")
 	g.Expect(m.writes(t, mark)).To(BeEmpty(), "writes after heartbeats")
 	g.Expect(h.pool("many").Status.Status).To(Equal(int32(statusApplied)))

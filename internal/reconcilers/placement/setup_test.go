@@ -56,7 +56,7 @@ func TestSetup(t *testing.T) {
 	f := &fixture{t: t, hub: hubServer.Client, member: memberServer.Client}
 	redis := f.newRedis()
 	eventually := func() AsyncAssertion {
-		return g.Eventually(f.get).WithTimeout(20 * time.Second).WithPolling(50 * time.Millisecond)
+		return g.Eventually(f.get).WithPolling(50 * time.Millisecond)
 	}
 
 	// A member that becomes ready gets its copy.
@@ -71,14 +71,14 @@ func TestSetup(t *testing.T) {
 	g.Eventually(func() bool {
 		again := copyOf(redis)
 		return f.get(f.member, again) && again.UID != uid
-	}).WithTimeout(20 * time.Second).Should(BeTrue())
+	}).Should(BeTrue())
 
 	// A change in the member is put back.
 	update(f, f.member, placed, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(7)) })
 	g.Eventually(func() int32 {
 		f.get(f.member, placed)
 		return *placed.Spec.Replicas
-	}).WithTimeout(20 * time.Second).Should(Equal(int32(3)))
+	}).Should(Equal(int32(3)))
 
 	// A copy whose mark is taken away is in the way of itself, until it is gone.
 	update(f, f.member, placed, func(r *flotillav1.Redis) { r.Annotations = nil })

@@ -7,7 +7,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -50,7 +49,7 @@ func ageSchema(t *testing.T, member *testenv.Cluster, fields ...string) {
 			return err.Error()
 		}
 		return probe.Spec.PriorityClassName
-	}).WithTimeout(20 * time.Second).Should(BeEmpty())
+	}).Should(BeEmpty())
 }
 
 func TestReconcile_in_a_member_with_an_older_schema(t *testing.T) {
@@ -130,7 +129,7 @@ func dropPriority(t *testing.T, member *testenv.Cluster) {
 			return err.Error()
 		}
 		return probe.Spec.PriorityClassName
-	}).WithTimeout(20 * time.Second).Should(BeEmpty())
+	}).Should(BeEmpty())
 }
 
 func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
@@ -181,7 +180,7 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 		f.settle(redis)
 		f.get(f.member, placed)
 		return placed.Spec.PriorityClassName
-	}).WithTimeout(20 * time.Second).Should(Equal("high"))
+	}).Should(Equal("high"))
 	f.wantOutcome(redis, "")
 	f.wantNoWrites(redis)
 }
@@ -231,7 +230,7 @@ func TestReconcile_keeps_fields_that_only_newer_schemas_know(t *testing.T) {
 				return err.Error()
 			}
 			return invented(c, redis)
-		}).WithTimeout(20 * time.Second).Should(Equal(value))
+		}).Should(Equal(value))
 	}
 	f.settle(redis)
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })

@@ -140,7 +140,7 @@ func (e *env) waitForCaches() {
 			}
 			g.Expect(versions(g, e.cluster.GetClient(), cached[i])).To(Equal(versions(g, member.Client, live[i], options...)))
 		}
-	}, 10*time.Second, 5*time.Millisecond).Should(Succeed())
+	}).WithPolling(5 * time.Millisecond).Should(Succeed())
 }
 
 // pass runs one pass on up-to-date caches and returns what it wrote.

@@ -67,7 +67,7 @@ func TestSetup(t *testing.T) {
 		g.Eventually(func() bool {
 			f.read(f.hub, redis)
 			return condition()
-		}).WithTimeout(20*time.Second).WithPolling(50*time.Millisecond).Should(BeTrue(), what)
+		}).WithPolling(50*time.Millisecond).Should(BeTrue(), what)
 	}
 	entryIs := func(ready metav1.ConditionStatus, reason string) func() bool {
 		return func() bool {
