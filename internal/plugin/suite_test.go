@@ -354,11 +354,20 @@ var normalised = []struct {
 // passed is how long something has been so. In a column its room is kept.
 var passed = regexp.MustCompile(`\b(?:\d+m)?\d{1,3}[sm]\b *`)
 
+// ago is the first column of a table of events. It is as wide as the longest time in it.
+var ago = regexp.MustCompile(`(?m)^(AGO|(?:\d+m)?\d{1,3}[sm])  +`)
+
 // normal replaces what differs from run to run.
 func normal(text string) string {
 	for _, rule := range normalised {
 		text = rule.from.ReplaceAllString(text, rule.to)
 	}
+	text = ago.ReplaceAllStringFunc(text, func(match string) string {
+		if strings.HasPrefix(match, "AGO") {
+			return "AGO   "
+		}
+		return "12s   "
+	})
 	return passed.ReplaceAllStringFunc(text, func(match string) string {
 		if room := len(match) - len("12s"); strings.HasSuffix(match, "  ") && room > 0 {
 			return "12s" + strings.Repeat(" ", room)
