@@ -6,6 +6,7 @@ package redis_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,8 +136,7 @@ func TestReconcile_a_Service_waits_for_its_address_to_be_free(t *testing.T) {
 	// The API server still counts the address as taken when it shows the Service as gone.
 	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}}}
 	e.create(other)
-	free := time.AfterFunc(200*time.Millisecond, func() { _ = member.Client.Delete(t.Context(), other) })
-	defer free.Stop()
+	e.writes.onApplyFailed = sync.OnceFunc(func() { _ = member.Client.Delete(t.Context(), other) })
 	e.settle("web")
 	e.get("web-any", service)
 	if service.Spec.ClusterIP != address {

@@ -320,6 +320,8 @@ type writes struct {
 	refuseStatus error
 	// refusePatch says what a patch of an object gets; nil lets all through.
 	refusePatch func(obj client.Object, patch string) error
+	// onApplyFailed, if set, is called after the API server has refused to apply something.
+	onApplyFailed func()
 }
 
 func (w *writes) add(verb string, what string) {
@@ -370,7 +372,11 @@ func (w *writes) newClient(config *rest.Config, options client.Options) (client.
 		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			named := obj.(interface{ GetName() string })
 			w.add("apply", named.GetName())
-			return c.Apply(ctx, obj, opts...)
+			err := c.Apply(ctx, obj, opts...)
+			if err != nil && w.onApplyFailed != nil {
+				w.onApplyFailed()
+			}
+			return err
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			w.add("patch "+sub, obj.GetName())
