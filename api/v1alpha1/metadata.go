@@ -45,6 +45,8 @@ const (
 	AnnotationSpecChangedAt = "flotilla.dev/spec-changed-at"
 	// AnnotationRollout holds the hash of the hub object's spec and overrides that gave the copy its spec.
 	AnnotationRollout = "flotilla.dev/rollout"
+	// AnnotationClusterLabels holds, on every copy, a hash of the labels that its cluster had when it was chosen last.
+	AnnotationClusterLabels = "flotilla.dev/cluster-labels"
 	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
 	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
 	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.

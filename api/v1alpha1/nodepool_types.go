@@ -212,7 +212,7 @@ const (
 // NodePool is a set of nodes that carry the same labels, annotations and taints. On the hub it stands for itself in many members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=3"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=4"
 // +kubebuilder:resource:path=nodepools,scope=Cluster,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Status",type=integer,JSONPath=`.status.status`

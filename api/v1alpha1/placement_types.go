@@ -129,7 +129,45 @@ type FleetStatus struct {
 	// +kubebuilder:validation:MaxItems=5000
 	// +kubebuilder:validation:items:MaxLength=63
 	PlacedIn []string `json:"placedIn,omitempty"`
+
+	// choice is a hash of what chose the clusters when departing was decided: clusters, clusterSelector and all of spec.placement.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Choice string `json:"choice,omitempty"`
+
+	// departing lists the clusters in placedIn that are not chosen any more, and why. Sorted by name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5000
+	Departing []Departure `json:"departing,omitempty"`
 }
+
+// Departure records why a cluster that has a copy is not chosen any more. It decides what becomes of the copy.
+type Departure struct {
+	// name of the member.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// cause is LabelsChanged when the registration of the cluster changed, or may have: the copy is kept. It is ChoiceChanged
+	// when spec.placement changed: the copy is removed. It is Undecided while the copy cannot be read: the copy is kept.
+	// +required
+	// +kubebuilder:validation:Enum=LabelsChanged;ChoiceChanged;Undecided
+	Cause string `json:"cause"`
+
+	// labels is a hash of the labels that an undecided cluster had when spec.placement changed. Its copy is removed if it
+	// carries the same.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Labels string `json:"labels,omitempty"`
+}
+
+// Causes of a departure.
+const (
+	DepartureLabelsChanged = "LabelsChanged"
+	DepartureChoiceChanged = "ChoiceChanged"
+	DepartureUndecided     = "Undecided"
+)
 
 // ClusterCounts counts members by what is known about the copy there.
 type ClusterCounts struct {

@@ -379,7 +379,7 @@ const (
 // Redis is a Redis instance: a primary and the replicas that follow it. On the hub it stands for itself in many members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=3"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=4"
 // +kubebuilder:resource:path=redises,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector

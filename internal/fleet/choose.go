@@ -85,13 +85,14 @@ type Choice struct {
 	names     map[string]bool
 	selector  labels.Selector
 	namespace string
+	hash      string
 }
 
 // NewChoice reads a placement of a hub object in that namespace; nil chooses none. A selector that does not parse is an error.
 func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error) {
 	choice := Choice{namespace: namespace}
 	if placement == nil {
-		return choice, nil
+		return choice, choice.identify()
 	}
 	switch {
 	case placement.All:
@@ -107,23 +108,45 @@ func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error
 	for _, name := range placement.Clusters {
 		choice.names[name] = true
 	}
-	return choice, nil
+	return choice, choice.identify()
 }
+
+// identify computes the hash. The order in which a person writes names and requirements does not matter.
+func (c *Choice) identify() error {
+	var requirements []string
+	if c.selector != nil {
+		selectable, _ := c.selector.Requirements()
+		for _, requirement := range selectable {
+			requirements = append(requirements, requirement.String())
+		}
+		slices.Sort(requirements)
+	}
+	hash, err := hashOf(map[string]any{
+		"clusters": slices.Sorted(maps.Keys(c.names)), "selector": requirements, "selects": c.selector != nil,
+	})
+	c.hash = hash
+	return err
+}
+
+// Hash identifies the choice. It depends on nothing but clusters, clusterSelector and all of the placement.
+func (c Choice) Hash() string { return c.hash }
 
 // Names reports whether the placement gives a name, which counts whether it is registered or not.
 func (c Choice) Names(name string) bool { return c.names[name] }
 
-// Takes reports whether a registered member is chosen; placed says that it may have a copy.
+// Takes reports whether a registered member is chosen: it matches, and is not draining.
+func (c Choice) Takes(member Member, placed bool) bool {
+	return !member.Draining && c.Matches(member, placed)
+}
+
+// Matches reports whether a registered member matches; placed says that it may have a copy.
 //
 // A member that has a copy stays accepted for this object: that its registration is in doubt is no reason to take the copy
-// away. A draining member is not chosen. A selector does not choose a member that lets objects of the namespace not be placed
+// away. A selector does not choose a member that lets objects of the namespace not be placed
 // there, unless it has a copy: that one stays, and whoever applies refuses to touch it. A name is a wish that is answered
 // with a refusal.
-func (c Choice) Takes(member Member, placed bool) bool {
-	switch {
-	case member.Draining:
-		return false
-	case c.names[member.Name]:
+func (c Choice) Matches(member Member, placed bool) bool {
+	if c.names[member.Name] {
 		return true
 	}
 	accepted := placed || member.Accepted && member.Allows(c.namespace)

@@ -5,7 +5,6 @@ package fleet
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,10 +27,10 @@ const (
 	FateRemove Fate = "Remove"
 )
 
-// FateOf says what becomes of the copy in a member that is chosen or has one. A copy is removed only for something that
-// a person did and this process sees: a deletion, a drain, or a change of the hub object since the copy was written.
-// What remains is a change of the member's labels, or doubt; both keep the copy. annotations are those of the copy.
-// member is nil when the name is not registered.
+// FateOf returns what becomes of the copy in a member that is chosen or has one. A copy is removed only for something that
+// a person did and that was seen: a deletion, a drain, a confirmation, or a change of the choice; see Departures.
+// Everything else keeps the copy. annotations are those of the copy, nil when it cannot be read. member is nil when the
+// name is not registered.
 func FateOf(object flotillav1.Placeable, name string, member *Member, chosen bool, annotations map[string]string) Fate {
 	placement := object.GetPlacement()
 	switch {
@@ -46,17 +45,15 @@ func FateOf(object flotillav1.Placeable, name string, member *Member, chosen boo
 		return FateRemove
 	case slices.Contains(Names(object.GetAnnotations()[flotillav1.AnnotationConfirmLeave]), name):
 		return FateRemove
-	case annotations[flotillav1.AnnotationHubUID] != string(object.GetUID()):
+	case annotations != nil && annotations[flotillav1.AnnotationHubUID] != string(object.GetUID()):
 		return FateLeave
 	case member != nil && !member.Allows(object.GetNamespace()):
-		// Nothing is written there, so the copy does not tell what has changed since.
+		return FateLeave
+	case consents(object, name, annotations):
+		return FateRemove
+	default:
 		return FateLeave
 	}
-	written, err := strconv.ParseInt(annotations[flotillav1.AnnotationHubGeneration], 10, 64)
-	if err != nil || written <= 0 || written >= object.GetGeneration() {
-		return FateLeave
-	}
-	return FateRemove
 }
 
 // Copy is what a member's cache shows of a copy of ours.

@@ -15,32 +15,44 @@ import (
 
 func TestFateOf(t *testing.T) {
 	selected := &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}}
-	written := func(uid, generation string) map[string]string {
-		return map[string]string{flotillav1.AnnotationHubUID: uid, flotillav1.AnnotationHubGeneration: generation}
+	carries := func(uid, labels string) map[string]string {
+		return map[string]string{flotillav1.AnnotationHubUID: uid, flotillav1.AnnotationClusterLabels: labels}
 	}
+	because := func(cause, labels string) []flotillav1.Departure {
+		return []flotillav1.Departure{{Name: "eu-1", Cause: cause, Labels: labels}}
+	}
+	const labels, choice, undecided = flotillav1.DepartureLabelsChanged, flotillav1.DepartureChoiceChanged, flotillav1.DepartureUndecided
 	tests := map[string]struct {
 		placement        *flotillav1.Placement
 		deleting         bool
 		confirm          string
 		draining, chosen bool
 		namespaces       []string
+		departing        []flotillav1.Departure
 		annotations      map[string]string
 		want             Fate
 	}{
-		"chosen":               {placement: selected, chosen: true, want: FateApply},
-		"deleted":              {placement: selected, chosen: true, deleting: true, want: FateRemove},
-		"draining":             {placement: selected, draining: true, annotations: written("u", "7"), want: FateRemove},
-		"placement taken away": {want: FateRemove},
-		"name taken out":       {placement: &flotillav1.Placement{Clusters: []string{"other"}}, want: FateRemove},
-		"spec changed since the copy was written":             {placement: selected, annotations: written("u", "6"), want: FateRemove},
-		"only the labels of the member changed":               {placement: selected, annotations: written("u", "7"), want: FateLeave},
-		"leaving was confirmed":                               {placement: selected, confirm: "us-1, eu-1", annotations: written("u", "7"), want: FateRemove},
-		"leaving was confirmed for another":                   {placement: selected, confirm: "us-1", annotations: written("u", "7"), want: FateLeave},
-		"copy of an earlier hub object of the name":           {placement: selected, annotations: written("earlier", "6"), want: FateLeave},
-		"copy from a future that the hub has forgotten":       {placement: selected, annotations: written("u", "9"), want: FateLeave},
-		"generation lost":                                     {placement: selected, annotations: written("u", ""), want: FateLeave},
-		"spec changed and the namespace is no longer allowed": {placement: selected, namespaces: []string{"other"}, annotations: written("u", "6"), want: FateLeave},
-		"all": {placement: &flotillav1.Placement{All: true}, annotations: written("u", "7"), want: FateLeave},
+		"chosen":                              {placement: selected, chosen: true, want: FateApply},
+		"chosen again, and the record is old": {placement: selected, chosen: true, departing: because(choice, ""), want: FateApply},
+		"deleted":                             {placement: selected, chosen: true, deleting: true, want: FateRemove},
+		"draining":                            {placement: selected, draining: true, annotations: carries("u", "l"), want: FateRemove},
+		"placement taken away":                {want: FateRemove},
+		"name taken out":                      {placement: &flotillav1.Placement{Clusters: []string{"other"}}, want: FateRemove},
+		"the choice changed":                  {placement: selected, departing: because(choice, ""), annotations: carries("u", "l"), want: FateRemove},
+		"the choice changed, copy not read":   {placement: selected, departing: because(choice, ""), want: FateRemove},
+		"the choice changed for another":      {placement: selected, departing: []flotillav1.Departure{{Name: "eu-2", Cause: choice}}, annotations: carries("u", "l"), want: FateLeave},
+		"labels changed":                      {placement: selected, departing: because(labels, ""), annotations: carries("u", "l"), want: FateLeave},
+		"nothing recorded":                    {placement: selected, annotations: carries("u", "l"), want: FateLeave},
+		"undecided, the labels are as before": {placement: selected, departing: because(undecided, "l"), annotations: carries("u", "l"), want: FateRemove},
+		"undecided, the labels have changed":  {placement: selected, departing: because(undecided, "l"), annotations: carries("u", "k"), want: FateLeave},
+		"undecided, the copy does not say":    {placement: selected, departing: because(undecided, "l"), annotations: carries("u", ""), want: FateLeave},
+		"undecided, the record does not say":  {placement: selected, departing: because(undecided, ""), annotations: carries("u", ""), want: FateLeave},
+		"undecided, copy not read":            {placement: selected, departing: because(undecided, "l"), want: FateLeave},
+		"leaving was confirmed":               {placement: selected, confirm: "us-1, eu-1", annotations: carries("u", "l"), want: FateRemove},
+		"leaving was confirmed for another":   {placement: selected, confirm: "us-1", annotations: carries("u", "l"), want: FateLeave},
+		"copy of an earlier hub object":       {placement: selected, departing: because(choice, ""), annotations: carries("earlier", "l"), want: FateLeave},
+		"the namespace is no longer allowed":  {placement: selected, departing: because(choice, ""), namespaces: []string{"other"}, annotations: carries("u", "l"), want: FateLeave},
+		"all":                                 {placement: &flotillav1.Placement{All: true}, annotations: carries("u", "l"), want: FateLeave},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -48,6 +60,7 @@ func TestFateOf(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 7, Annotations: map[string]string{flotillav1.AnnotationConfirmLeave: tc.confirm}},
 				Spec:       flotillav1.RedisSpec{Placement: tc.placement},
 			}
+			object.Status.Departing = tc.departing
 			if tc.deleting {
 				object.DeletionTimestamp = &metav1.Time{}
 			}

@@ -61,6 +61,7 @@ func (p *copyPass) standing() map[string]string {
 		flotillav1.AnnotationPlacedFrom:     fleet.PlacedFrom(p.key.Object),
 		flotillav1.AnnotationHubUID:         string(p.hubObject.GetUID()),
 		flotillav1.AnnotationHubGeneration:  strconv.FormatInt(p.hubObject.GetGeneration(), 10),
+		flotillav1.AnnotationClusterLabels:  fleet.LabelsHash(p.info.Labels),
 		flotillav1.AnnotationDeletionPolicy: policy,
 	}
 }
@@ -78,8 +79,8 @@ func (p *copyPass) hold(ctx context.Context, found fleet.Object) error {
 	return p.touch(ctx, found)
 }
 
-// touch brings the annotations of a copy up to date whose spec is not written now. Without that, a copy that missed a
-// change of the hub object would be taken for one that the change has left out, as soon as its member is not chosen.
+// touch brings the annotations of a copy up to date whose spec is not written now. What becomes of the copy when its cluster
+// is no longer chosen is decided by them.
 func (p *copyPass) touch(ctx context.Context, found fleet.Object) error {
 	if found == nil || found.GetDeletionTimestamp() != nil || !fleet.IsOurs(found, p.Options.HubID) || !p.info.Allows(p.key.Object.Namespace) {
 		return nil

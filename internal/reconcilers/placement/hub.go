@@ -54,8 +54,10 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	placedIn := hubObject.GetFleetStatus().PlacedIn
 	if hubObject.GetDeletionTimestamp() == nil {
 		// A placement that cannot be understood changes nothing; roll-up says what is wrong with it.
-		if state.chosen, err = fleet.Choose(hubObject.GetPlacement(), hubObject.GetNamespace(), members, placedIn); err != nil {
+		if state.choice, err = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace()); err != nil {
 			state.invalid = true
+		} else {
+			state.chosen = state.choice.Choose(members, placedIn)
 		}
 	}
 	for _, name := range placedIn {
@@ -69,12 +71,32 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 			return hubState{}, err
 		}
 	}
+	state.departing = hubObject.GetFleetStatus().Departing
+	if hubObject.GetDeletionTimestamp() == nil && !state.invalid {
+		state.departing = fleet.Departures(hubObject, state.choice, placedIn, members, r.labelsCarried(ctx, hubObject))
+	}
 	state.removing = fleet.RemovalConfirmed(hubObject) && r.removing(ctx, hubObject, state)
 	return state, nil
 }
 
+// labelsCarried returns a function that reads the labels hash of a copy, from the cache of a member that can be seen.
+func (r *Reconciler) labelsCarried(ctx context.Context, hubObject fleet.Object) func(fleet.Member) (string, bool) {
+	return func(member fleet.Member) (string, bool) {
+		if !member.Visible {
+			return "", false
+		}
+		found := r.cached(ctx, r.key(hubObject), member.Name)
+		if found == nil {
+			return "", false
+		}
+		return found.GetAnnotations()[flotillav1.AnnotationClusterLabels], true
+	}
+}
+
 // removing reports whether some copy is to be removed that may still be there.
 func (r *Reconciler) removing(ctx context.Context, hubObject fleet.Object, state hubState) bool {
+	planned := hubObject.DeepCopyObject().(fleet.Object)
+	planned.GetFleetStatus().Departing = state.departing
 	return slices.ContainsFunc(hubObject.GetFleetStatus().PlacedIn, func(name string) bool {
 		member, registered := fleet.Find(state.members, name)
 		if _, chosen := slices.BinarySearch(state.chosen, name); chosen || !registered || state.gone[name] {
@@ -84,7 +106,7 @@ func (r *Reconciler) removing(ctx context.Context, hubObject fleet.Object, state
 			return true
 		}
 		found := r.cached(ctx, r.key(hubObject), name)
-		return found != nil && fleet.FateOf(hubObject, name, &member, false, found.GetAnnotations()) == fleet.FateRemove
+		return found != nil && fleet.FateOf(planned, name, &member, false, found.GetAnnotations()) == fleet.FateRemove
 	})
 }
 
@@ -112,9 +134,10 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 	if err := r.recordOrphans(ctx, hubObject, plan.orphaned); err != nil {
 		return err
 	}
-	if !slices.Equal(plan.placedIn, hubObject.GetFleetStatus().PlacedIn) {
+	if !plan.recorded(hubObject.GetFleetStatus()) {
 		before := hubObject.DeepCopyObject().(fleet.Object)
-		hubObject.GetFleetStatus().PlacedIn = plan.placedIn
+		status := hubObject.GetFleetStatus()
+		status.PlacedIn, status.Choice, status.Departing = plan.placedIn, plan.choice, plan.departing
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := r.Hub.Status().Patch(ctx, hubObject, patch, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)

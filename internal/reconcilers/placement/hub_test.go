@@ -158,6 +158,14 @@ func TestReconcile_leaving(t *testing.T) {
 				f.settle(redis)
 				update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(1)) })
 			},
+			wantCopy: true, wantOurs: true,
+		},
+		"its labels changed and then the choice": {
+			change: func(f *fixture, redis *flotillav1.Redis) {
+				f.relabel()
+				f.settle(redis)
+				update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{"us-1"} })
+			},
 		},
 		"the selector changed": {
 			change: func(f *fixture, redis *flotillav1.Redis) {

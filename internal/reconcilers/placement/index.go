@@ -30,6 +30,8 @@ type indexed struct {
 	choice fleet.Choice
 	// placedIn is the record, sorted.
 	placedIn []string
+	// departing are the members in the record that are not chosen any more.
+	departing map[string]bool
 	// annotated says that a person waits for something: whatever changes may be it.
 	annotated bool
 }
@@ -59,6 +61,10 @@ func (x *index) set(hubObject fleet.Object) {
 	}
 	known.placedIn = slices.Clone(hubObject.GetFleetStatus().PlacedIn)
 	slices.Sort(known.placedIn)
+	known.departing = map[string]bool{}
+	for _, departure := range hubObject.GetFleetStatus().Departing {
+		known.departing[departure.Name] = true
+	}
 	annotations := hubObject.GetAnnotations()
 	known.annotated = slices.ContainsFunc(askingAnnotations, func(name string) bool { return annotations[name] != "" })
 	if x.byObject == nil {
@@ -86,7 +92,7 @@ func (x *index) about(name string, member fleet.Member, registered bool) []conce
 		_, placed := slices.BinarySearch(known.placedIn, name)
 		chosen := registered && known.choice.Takes(member, placed)
 		if placed || chosen {
-			concerns = append(concerns, concern{key: key, placed: placed, open: chosen != placed || known.annotated})
+			concerns = append(concerns, concern{key: key, placed: placed, open: chosen != placed || known.departing[name] || known.annotated})
 		}
 	}
 	slices.SortFunc(concerns, func(a, b concern) int {

@@ -17,8 +17,11 @@ import (
 // hubState is what a hub pass has read.
 type hubState struct {
 	members []fleet.Member
-	// chosen are the members that should have a copy; none when the object is being deleted.
+	// chosen are the members that should have a copy, and choice is what chose them; none when the object is being deleted.
 	chosen []string
+	choice fleet.Choice
+	// departing is the record of the members in placedIn that are not chosen any more.
+	departing []flotillav1.Departure
 	// invalid says that the placement cannot be understood.
 	invalid bool
 	// gone and offboarded are about names in placedIn.
@@ -33,6 +36,9 @@ type hubPlan struct {
 	// placedIn is the new record, sorted; the lists below say why names are no longer in it.
 	placedIn                           []string
 	removed, releasedNames, offboarded []string
+	// choice and departing are the record of why members in placedIn are not chosen any more.
+	choice    string
+	departing []flotillav1.Departure
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
 	// clearRelease and clearConfirmRemoval remove the annotations that have done their work, or have none.
@@ -73,6 +79,17 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 		}
 	}
 	slices.Sort(plan.placedIn)
+	plan.choice = hubObject.GetFleetStatus().Choice
+	if hubObject.GetDeletionTimestamp() == nil && !state.invalid {
+		plan.choice = state.choice.Hash()
+	}
+	if len(plan.placedIn) == 0 {
+		plan.choice = ""
+	}
+	plan.departing = slices.DeleteFunc(slices.Clone(state.departing), func(d flotillav1.Departure) bool {
+		_, placed := slices.BinarySearch(plan.placedIn, d.Name)
+		return !placed
+	})
 
 	plan.confirmLeave = leftToConfirm(annotations, plan.placedIn, state.chosen)
 	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
@@ -81,6 +98,11 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
+}
+
+// recorded reports whether a status is the record already.
+func (p hubPlan) recorded(status *flotillav1.FleetStatus) bool {
+	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing)
 }
 
 // leftToConfirm returns the names in the annotation that still wait to leave; nil when none has done so.

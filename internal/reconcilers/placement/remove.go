@@ -16,6 +16,9 @@ import (
 
 // remove takes the copy away, or lets the member have it. found has been read live and is ours.
 func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	if unwanted, err := p.stillUnwanted(ctx, found); err != nil || !unwanted {
+		return conflictDelay, err
+	}
 	if orphans(p.hubObject, found.GetAnnotations()) {
 		before := found.DeepCopyObject().(fleet.Object)
 		annotations := found.GetAnnotations()
@@ -23,6 +26,7 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 			flotillav1.AnnotationHub, flotillav1.AnnotationPlacedFrom, flotillav1.AnnotationHubUID,
 			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
 			flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt,
+			flotillav1.AnnotationClusterLabels,
 		} {
 			delete(annotations, key)
 		}
@@ -61,4 +65,18 @@ func (p *copyPass) mayRemove(found fleet.Object) bool {
 	}
 	held := fleet.RemovalHeld(p.hubObject) || p.Table.Get(p.key, p.name).Reason == flotillav1.ReasonRemovalHeld
 	return !held && p.Options.Removals.Allow(found.GetUID())
+}
+
+// stillUnwanted reports whether the hub object, read live, says the same as its cache: a removal cannot be undone.
+func (p *copyPass) stillUnwanted(ctx context.Context, found fleet.Object) (bool, error) {
+	live := p.Kind.New()
+	if err := p.HubReader.Get(ctx, p.key.Object, live); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("reading %s %q on the hub: %w", p.Kind.Name, p.key.Object, err))
+	}
+	choice, err := fleet.NewChoice(live.GetPlacement(), live.GetNamespace())
+	if err != nil || live.GetUID() != p.hubObject.GetUID() {
+		return false, nil //nolint:nilerr // The placement cannot be understood any more: nothing is removed.
+	}
+	chosen := live.GetDeletionTimestamp() == nil && choice.Takes(p.info, true)
+	return fleet.FateOf(live, p.name, &p.info, chosen, found.GetAnnotations()) == fleet.FateRemove, nil
 }

@@ -116,6 +116,7 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 		(before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil) ||
 		!slices.Equal(before.GetFinalizers(), after.GetFinalizers()) ||
 		!slices.Equal(before.GetFleetStatus().PlacedIn, after.GetFleetStatus().PlacedIn) ||
+		!slices.Equal(before.GetFleetStatus().Departing, after.GetFleetStatus().Departing) ||
 		!slices.EqualFunc(metadataOf(before), metadataOf(after), maps.Equal)
 }
 

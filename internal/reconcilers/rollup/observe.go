@@ -69,8 +69,9 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 		changed = union(seen.choice.Choose(members, hubObject.GetFleetStatus().PlacedIn), seen.placedIn)
 	} else {
 		changed = union(changed, difference(seen.placedIn, hubObject.GetFleetStatus().PlacedIn))
+		changed = union(changed, redeparted(seen.departing, hubObject.GetFleetStatus().Departing))
 	}
-	seen.placedIn = slices.Clone(hubObject.GetFleetStatus().PlacedIn)
+	seen.placedIn, seen.departing = slices.Clone(hubObject.GetFleetStatus().PlacedIn), slices.Clone(hubObject.GetFleetStatus().Departing)
 	var again []string
 	for _, name := range changed {
 		read, err := r.look(ctx, seen, hubObject, name)
@@ -207,6 +208,24 @@ func difference(a, b []string) []string {
 		return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return contains(b, name) })
 	}
 	return slices.Concat(only(a, b), only(b, a))
+}
+
+// redeparted returns the clusters of which two records say different things.
+func redeparted(a, b []flotillav1.Departure) []string {
+	if slices.Equal(a, b) {
+		return nil
+	}
+	count := map[flotillav1.Departure]int{}
+	for _, departure := range slices.Concat(a, b) {
+		count[departure]++
+	}
+	var names []string
+	for departure, n := range count {
+		if n == 1 {
+			names = append(names, departure.Name)
+		}
+	}
+	return names
 }
 
 func contains(names []string, name string) bool {

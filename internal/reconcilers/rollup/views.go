@@ -44,8 +44,10 @@ type entry struct {
 type view struct {
 	basis    basis
 	placedIn []string
-	choice   fleet.Choice
-	invalid  error
+	// departing is the record of clusters in placedIn that are not chosen any more.
+	departing []flotillav1.Departure
+	choice    fleet.Choice
+	invalid   error
 	// specs are nil when they cannot be computed, which specsError says.
 	specs      *fleet.Specs
 	specsError error

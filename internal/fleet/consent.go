@@ -1,0 +1,96 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// Departures returns the record of the clusters in placedIn that the choice of a hub object does not match any more, sorted
+// by name. carried returns the labels hash of the copy in a member, and whether the copy can be read.
+//
+// Consent to removal is a change of the choice, and nothing else. It is recorded on the hub object when it is seen, so
+// that it needs neither the member nor the process that saw it:
+//
+//	choice changed | labels changed                  | recorded cause, and what becomes of the copy
+//	---------------+---------------------------------+-----------------------------------------------------------
+//	no             | -                               | LabelsChanged: kept. Only the registration can have changed.
+//	yes            | no                              | ChoiceChanged: removed.
+//	yes            | yes, and was recorded before    | ChoiceChanged: removed. The choice changed while it was Leaving.
+//	yes            | yes, seen together              | LabelsChanged: kept. It is not known which of the two was meant.
+//	yes            | cannot be told, member is away  | Undecided: kept until the copy is read, then one of the above.
+//
+// Labels have changed when they are not those that the copy carries. A record without a hash, from a version that kept none,
+// is taken for one of the present choice: what is not chosen then is kept.
+func Departures(object flotillav1.Placeable, choice Choice, placedIn []string, members []Member, carried func(Member) (string, bool)) []flotillav1.Departure {
+	status := object.GetFleetStatus()
+	changed := status.Choice != "" && status.Choice != choice.Hash()
+	var departures []flotillav1.Departure
+	for _, name := range placedIn {
+		known, recorded := DepartureOf(object, name)
+		member, registered := Find(members, name)
+		switch {
+		case !registered && recorded && !choice.Names(name):
+			departures = append(departures, known)
+			continue
+		case !registered || choice.Matches(member, true):
+			continue
+		case !recorded && !changed:
+			known = flotillav1.Departure{Cause: flotillav1.DepartureLabelsChanged}
+		case !recorded:
+			known = flotillav1.Departure{Cause: flotillav1.DepartureUndecided, Labels: LabelsHash(member.Labels)}
+		case changed && known.Cause == flotillav1.DepartureLabelsChanged:
+			known.Cause = flotillav1.DepartureChoiceChanged
+		}
+		if labels, read := carried(member); read && known.Cause == flotillav1.DepartureUndecided {
+			known.Cause = flotillav1.DepartureLabelsChanged
+			if labels == known.Labels {
+				known.Cause = flotillav1.DepartureChoiceChanged
+			}
+		}
+		if known.Cause != flotillav1.DepartureUndecided {
+			known.Labels = ""
+		}
+		known.Name = name
+		departures = append(departures, known)
+	}
+	return departures
+}
+
+// DepartureOf returns what is recorded about a cluster that is not chosen any more.
+func DepartureOf(object flotillav1.Placeable, name string) (flotillav1.Departure, bool) {
+	departing := object.GetFleetStatus().Departing
+	i, found := slices.BinarySearchFunc(departing, name, func(d flotillav1.Departure, name string) int { return strings.Compare(d.Name, name) })
+	if !found {
+		return flotillav1.Departure{}, false
+	}
+	return departing[i], true
+}
+
+// consents reports whether the removal of a copy with these annotations is recorded as wanted.
+func consents(object flotillav1.Placeable, name string, annotations map[string]string) bool {
+	departure, recorded := DepartureOf(object, name)
+	switch {
+	case !recorded:
+		return false
+	case departure.Cause == flotillav1.DepartureUndecided:
+		return departure.Labels != "" && departure.Labels == annotations[flotillav1.AnnotationClusterLabels]
+	default:
+		return departure.Cause == flotillav1.DepartureChoiceChanged
+	}
+}
+
+// LabelsHash identifies a set of labels.
+func LabelsHash(labels map[string]string) string {
+	fields := make(map[string]any, len(labels))
+	for key, value := range labels {
+		fields[key] = value
+	}
+	// Strings can always be encoded.
+	hash, _ := hashOf(fields)
+	return hash
+}
