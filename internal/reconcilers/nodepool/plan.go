@@ -150,9 +150,9 @@ func (p *planner) gather() {
 		case stanceLeaving:
 			p.hold(v, e)
 		case stanceActive:
-			p.after[v.name] = entry{uid: v.pool.UID, items: map[key]item{}}
+			p.after[v.name] = newEntry(v.pool.UID)
 			p.hold(v, e)
-			p.want(v, recorded)
+			p.want(v, e, recorded)
 		}
 	}
 	// Absence is never a reason to remove: the entry of a pool that is not there waits for the pool to come back.
@@ -170,11 +170,11 @@ func (p *planner) hold(v *view, e entry) {
 }
 
 // want adds the wishes of an active pool. Taints for joining nodes are not put on again.
-func (p *planner) want(v *view, joinedBefore bool) {
+func (p *planner) want(v *view, e entry, joinedBefore bool) {
 	p.outcome(v).refused = v.refused
 	for _, w := range v.wishes {
 		switch {
-		case w.once && joinedBefore:
+		case w.once && joinedBefore && !e.owed[w.key]:
 			p.resting[w.key] = append(p.resting[w.key], v)
 		default:
 			if _, ok := p.wanted[w.key]; !ok {

@@ -6,6 +6,7 @@ package nodepool
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,10 +47,16 @@ func (i item) equal(other item) bool {
 type entry struct {
 	uid   types.UID
 	items map[key]item
+	// owed are the OnInitialization taints that the node has to get since it joined. What is not here has had its turn.
+	owed map[key]bool
+}
+
+func newEntry(uid types.UID) entry {
+	return entry{uid: uid, items: map[key]item{}, owed: map[key]bool{}}
 }
 
 func (e entry) equal(other entry) bool {
-	return e.uid == other.uid && maps.EqualFunc(e.items, other.items, item.equal)
+	return e.uid == other.uid && maps.EqualFunc(e.items, other.items, item.equal) && maps.Equal(e.owed, other.owed)
 }
 
 // record is what all pools hold on a node, by name of the pool: a pool that is created again takes its entry up.
@@ -67,6 +74,7 @@ type (
 		Labels      map[string]itemJSON `json:"labels,omitempty"`
 		Annotations map[string]itemJSON `json:"annotations,omitempty"`
 		Taints      map[string]itemJSON `json:"taints,omitempty"`
+		Owed        []string            `json:"owed,omitempty"`
 	}
 	itemJSON struct {
 		Written  string  `json:"v"`
@@ -88,7 +96,7 @@ func recordOf(node *corev1.Node) record {
 	}
 	rec := make(record, len(parsed.Pools))
 	for name, pool := range parsed.Pools {
-		e := entry{uid: pool.UID, items: make(map[key]item, len(pool.Labels)+len(pool.Annotations)+len(pool.Taints))}
+		e := newEntry(pool.UID)
 		for k, v := range pool.Labels {
 			e.items[key{kind: kindLabel, name: k}] = item{v.Written, v.Previous, v.Adopted}
 		}
@@ -96,13 +104,27 @@ func recordOf(node *corev1.Node) record {
 			e.items[key{kind: kindAnnotation, name: k}] = item{v.Written, v.Previous, v.Adopted}
 		}
 		for k, v := range pool.Taints {
-			if i := strings.LastIndex(k, ":"); i > 0 {
-				e.items[key{kind: kindTaint, name: k[:i], effect: corev1.TaintEffect(k[i+1:])}] = item{v.Written, v.Previous, v.Adopted}
+			if taint, ok := taintOf(k); ok {
+				e.items[taint] = item{v.Written, v.Previous, v.Adopted}
+			}
+		}
+		for _, k := range pool.Owed {
+			if taint, ok := taintOf(k); ok {
+				e.owed[taint] = true
 			}
 		}
 		rec[name] = e
 	}
 	return rec
+}
+
+// taintOf reads the form <key>:<effect>.
+func taintOf(text string) (key, bool) {
+	i := strings.LastIndex(text, ":")
+	if i <= 0 {
+		return key{}, false
+	}
+	return key{kind: kindTaint, name: text[:i], effect: corev1.TaintEffect(text[i+1:])}, true
 }
 
 // encode writes the record; an empty one is the empty string.
@@ -124,6 +146,10 @@ func (r record) encode() string {
 				pool.Taints[k.name+":"+string(k.effect)] = value
 			}
 		}
+		for k := range e.owed {
+			pool.Owed = append(pool.Owed, k.name+":"+string(k.effect))
+		}
+		slices.Sort(pool.Owed)
 		out.Pools[name] = pool
 	}
 	// Strings, booleans and maps of them always marshal, with sorted keys.

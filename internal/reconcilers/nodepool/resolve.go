@@ -13,6 +13,7 @@ func (p *planner) resolve(k key) {
 		for _, h := range holders {
 			p.put(h.view, k, h.item)
 		}
+		p.owe(k, candidates)
 		p.yield(k, candidates)
 		return
 	}
@@ -33,8 +34,19 @@ func (p *planner) resolve(k key) {
 	if from != nil && from != winner.view && !from.authorised(k) {
 		from = nil
 	}
-	if p.settle(k, winner, current, from != nil) {
-		p.yield(k, candidates[1:])
+	if !p.settle(k, winner, current, from != nil) {
+		p.owe(k, candidates)
+		return
+	}
+	p.yield(k, candidates[1:])
+}
+
+// owe notes that a taint for joining nodes has not had its turn: the key is not settled yet.
+func (p *planner) owe(k key, candidates []candidate) {
+	for _, c := range candidates {
+		if c.once {
+			p.after[c.view.name].owed[k] = true
+		}
 	}
 }
 
@@ -159,7 +171,7 @@ func (p *planner) release(k key, current item, from *view) {
 func (p *planner) put(v *view, k key, i item) {
 	e, ok := p.after[v.name]
 	if !ok {
-		e = entry{uid: p.before[v.name].uid, items: map[key]item{}}
+		e = newEntry(p.before[v.name].uid)
 		p.after[v.name] = e
 	}
 	e.items[k] = i

@@ -92,7 +92,7 @@ func wantsEviction(v *view, node *corev1.Node) bool {
 			continue
 		}
 		e, recorded := recordOf(node)[v.name]
-		if w.once && recorded {
+		if w.once && recorded && !e.owed[w.key] {
 			continue
 		}
 		if _, ours := e.items[w.key]; i < 0 || ours || v.overrides() {

@@ -1,0 +1,136 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// starting wants taints that are put on once, when a node joins.
+func starting(value string, keys ...key) func(*flotillav1.NodePoolSpec) {
+	return func(spec *flotillav1.NodePoolSpec) {
+		for _, k := range keys {
+			spec.Taints = append(spec.Taints, flotillav1.NodePoolTaint{
+				Key: k.name, Value: value, Effect: k.effect, Propagation: flotillav1.TaintPropagationOnInitialization,
+			})
+		}
+	}
+}
+
+func TestPlan_startup_taint_is_not_lost_while_it_waits(t *testing.T) {
+	held := func(*view) bool { return false }
+	tests := map[string]struct {
+		pools []*flotillav1.NodePool
+		// wait brings about that the taint waits, turn that it may come.
+		wait, turn func(w *world)
+		key        key
+		want       string
+		// after is what is there once others have taken it off.
+		after string
+	}{
+		"for the turn of its node": {
+			pools: []*flotillav1.NodePool{newPool("a", starting("x", evictKey))},
+			wait:  func(w *world) { w.mayEvict = held },
+			turn:  func(w *world) { w.mayEvict = nil },
+			key:   evictKey, want: "x", after: absent,
+		},
+		"for the turn of its node, with keys that do not wait": {
+			pools: []*flotillav1.NodePool{newPool("a", func(spec *flotillav1.NodePoolSpec) {
+				spec.Labels = map[string]flotillav1.LabelValue{labelKey.name: "x"}
+				starting("x", evictKey)(spec)
+			})},
+			wait: func(w *world) { w.mayEvict = held },
+			turn: func(w *world) { w.mayEvict = nil },
+			key:  evictKey, want: "x",
+		},
+		"for a paused pool that has the key": {
+			pools: []*flotillav1.NodePool{newPool("b", wants(taintKey, "b"))},
+			wait: func(w *world) {
+				w.settle()
+				w.pools["b"].Spec.Paused = true
+				w.pools["a"] = newPool("a", starting("x", taintKey))
+				w.pools["a"].Spec.Weight = 9
+			},
+			turn: func(w *world) { w.pools["b"].Spec.Paused = false },
+			key:  taintKey, want: "x", after: "b",
+		},
+		"for a higher pool that waits itself and goes": {
+			pools: []*flotillav1.NodePool{newPool("a", starting("x", evictKey))},
+			wait: func(w *world) {
+				w.pools["b"] = newPool("b", wants(evictKey, "b"))
+				w.pools["b"].Spec.Weight = 9
+				w.mayEvict = held
+			},
+			turn: func(w *world) {
+				delete(w.pools, "b")
+				w.mayEvict = nil
+			},
+			key: evictKey, want: "x", after: absent,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tc.pools...)
+			tc.wait(w)
+			for range 3 {
+				w.settle()
+			}
+			if got := w.get(tc.key); got == tc.want {
+				t.Fatalf("%s did not wait", tc.key)
+			}
+			tc.turn(w)
+			w.settle()
+			w.want(tc.key, tc.want)
+			// From here on it is not put on again.
+			w.drop(tc.key)
+			w.settle()
+			w.want(tc.key, tc.after)
+		})
+	}
+}
+
+func TestPlan_startup_taint_that_waits_goes_with_the_spec_and_the_node(t *testing.T) {
+	w := newWorld(t, newPool("a", starting("x", evictKey)))
+	w.mayEvict = func(*view) bool { return false }
+	w.settle()
+	w.pools["a"].Spec.Taints = nil
+	if p := w.settle(); p.evictionsHeld {
+		t.Error("a taint that nothing wants still waits")
+	}
+	starting("x", evictKey)(&w.pools["a"].Spec)
+	w.mayEvict = nil
+	w.settle()
+	// The node has joined long ago.
+	w.want(evictKey, absent)
+
+	w = newWorld(t, newPool("a", starting("x", evictKey)))
+	w.mayEvict = func(*view) bool { return false }
+	w.settle()
+	w.node.Labels["zone"] = "b"
+	w.settle()
+	if len(w.node.Annotations) > 0 {
+		t.Errorf("annotations left over: %v", w.node.Annotations)
+	}
+}
+
+func TestRolloutOf_startup_taints_that_wait(t *testing.T) {
+	w := newWorld(t, newPool("a", starting("x", evictKey)))
+	w.mayEvict = func(*view) bool { return false }
+	w.settle()
+	v := viewOf(w.pools["a"])
+	if got := rolloutOf(v, []corev1.Node{*w.node}, testNow.Time); got.pending != 1 || !got.turns.Equal(sets.New(w.node.Name)) {
+		t.Errorf("a node that waits: got %+v", got)
+	}
+	w.mayEvict = nil
+	w.settle()
+	w.drop(evictKey)
+	if got := rolloutOf(v, []corev1.Node{*w.node}, testNow.Time); got.pending != 0 {
+		t.Errorf("a node that has had the taint: got %+v", got)
+	}
+}
