@@ -50,6 +50,15 @@ func (l *liveNode) get(k key) (string, bool) {
 	return value, ok
 }
 
+// value returns the value of the key, nil for none.
+func (l *liveNode) value(k key) *string {
+	value, present := l.get(k)
+	if !present {
+		return nil
+	}
+	return &value
+}
+
 func (l *liveNode) set(k key, value string) {
 	switch k.kind {
 	case kindLabel:

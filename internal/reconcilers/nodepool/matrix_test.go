@@ -23,10 +23,9 @@ type cell struct {
 	// how often it is named.
 	change                    string
 	conflicts, fights, healed int
-	// written is the value that the record says; empty when the pool holds nothing. was is the value that it goes back
-	// to, "<none>" for nothing, and adopted that it stays.
+	// written is the value that the record says; empty when the pool holds nothing. was is what others wrote, "<none>"
+	// for nothing.
 	written, was string
-	adopted      bool
 }
 
 const absent = "<none>"
@@ -44,9 +43,9 @@ var cells = []cell{
 	},
 	{
 		name: "drift", before: absent, then: func(w *world, k key) { w.put(k, "z") },
-		during: "x", afterwards: absent, change: "put back", healed: 1, written: "x", was: absent,
+		during: "x", afterwards: "z", change: "put back", healed: 1, written: "x", was: "z",
 	},
-	{name: "adopt", before: "x", during: "x", afterwards: "x", written: "x", was: "x", adopted: true},
+	{name: "adopt", before: "x", during: "x", afterwards: "x", written: "x", was: "x"},
 	{
 		name: "conflict Preserve", before: "old", policy: flotillav1.NodeConflictPolicyPreserve,
 		during: "old", afterwards: "old", conflicts: 1,
@@ -145,10 +144,10 @@ func (c cell) checkRecord(t *testing.T, w *world, k key) {
 		return
 	}
 	was := absent
-	if origin := held.origin(); origin != nil {
-		was = *origin
+	if held.theirs.value != nil {
+		was = *held.theirs.value
 	}
-	if held.written != c.written || was != c.was || held.adopted != c.adopted {
-		t.Errorf("record: got %q, was %q, adopted %t; want %q, %q, %t", held.written, was, held.adopted, c.written, c.was, c.adopted)
+	if held.written != c.written || was != c.was {
+		t.Errorf("record: got %q, was %q; want %q, %q", held.written, was, c.written, c.was)
 	}
 }

@@ -47,7 +47,7 @@ func TestPlan_startup_taint_is_not_lost_while_it_waits(t *testing.T) {
 			})},
 			wait: func(w *world) { w.mayEvict = held },
 			turn: func(w *world) { w.mayEvict = nil },
-			key:  evictKey, want: "x",
+			key:  evictKey, want: "x", after: absent,
 		},
 		"for a paused pool that has the key": {
 			pools: []*flotillav1.NodePool{newPool("b", wants(taintKey, "b"))},

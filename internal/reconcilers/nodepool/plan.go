@@ -83,8 +83,8 @@ type (
 	candidate struct {
 		view  *view
 		value string
-		// once is set when the value is wanted only because the node joins.
-		once bool
+		// once is set when the value is wanted only because the node joins, resting when it was put on then.
+		once, resting bool
 	}
 	holder struct {
 		view *view
@@ -163,8 +163,16 @@ func (p *planner) gather() {
 	}
 }
 
+// hold adds what an entry says. A key that the pool never had is neither removed nor taken for ours. The entry keeps it
+// while the pool lives, because status may only have been lost; a pool that goes takes it along.
 func (p *planner) hold(v *view, e entry) {
 	for k, i := range e.items {
+		if !v.authorised(k) {
+			if v.pool.DeletionTimestamp.IsZero() {
+				p.put(v, k, i)
+			}
+			continue
+		}
 		p.holders[k] = append(p.holders[k], holder{v, i})
 	}
 }
@@ -180,7 +188,7 @@ func (p *planner) want(v *view, e entry, joinedBefore bool) {
 			if _, ok := p.wanted[w.key]; !ok {
 				p.order = append(p.order, w.key)
 			}
-			p.wanted[w.key] = append(p.wanted[w.key], candidate{v, w.value, w.once})
+			p.wanted[w.key] = append(p.wanted[w.key], candidate{view: v, value: w.value, once: w.once})
 		}
 	}
 }

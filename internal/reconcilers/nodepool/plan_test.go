@@ -149,18 +149,23 @@ func TestPlan_what_was_there_before(t *testing.T) {
 	}
 }
 
-func TestPlan_adopted_value_that_the_spec_changes_comes_back(t *testing.T) {
-	forEachKind(t, func(t *testing.T, k key) {
-		w := newWorld(t, newPool("a", wants(k, "x")))
-		w.put(k, "x")
-		w.settle()
-		wants(k, "y")(&w.pools["a"].Spec)
-		w.settle()
-		w.want(k, "y")
-		w.deletePool("a")
-		w.settle()
-		w.want(k, "x")
-	})
+func TestPlan_adopted_value_stays_theirs(t *testing.T) {
+	for policy, during := range map[string]string{flotillav1.NodeConflictPolicyOverride: "y", flotillav1.NodeConflictPolicyPreserve: "x"} {
+		t.Run(policy, func(t *testing.T) {
+			forEachKind(t, func(t *testing.T, k key) {
+				w := newWorld(t, newPool("a", wants(k, "x")))
+				w.pools["a"].Spec.ConflictPolicy = policy
+				w.put(k, "x")
+				w.settle()
+				wants(k, "y")(&w.pools["a"].Spec)
+				w.settle()
+				w.want(k, during)
+				w.deletePool("a")
+				w.settle()
+				w.want(k, "x")
+			})
+		})
+	}
 }
 
 func TestPlan_never_overrides_what_it_could_not_restore(t *testing.T) {
@@ -208,6 +213,7 @@ func TestPlan_takeover_keeps_what_was_there_before_all(t *testing.T) {
 		w.settle()
 		w.pools["b"] = newPool("b", wants(k, "from-b"))
 		w.pools["b"].Spec.Weight = 9
+		w.pools["b"].Spec.ConflictPolicy = flotillav1.NodeConflictPolicyOverride
 		w.settle()
 		w.want(k, "from-b")
 		w.deletePool("a")

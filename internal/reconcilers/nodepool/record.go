@@ -18,29 +18,40 @@ import (
 // maxRecord is the size in bytes that the record may have on a node; all annotations of an object share 256 KiB.
 const maxRecord = 64 << 10
 
-// item is one key that a pool holds on a node.
-type item struct {
-	// written is the value that was written, or found there and adopted.
-	written string
-	// previous is the value that was there before; nil when there was none.
-	previous *string
-	// adopted is set when the value was already there: it stays when the pool lets go.
-	adopted bool
+// foreign is what others wrote under a key; doc.go says what that means.
+type foreign struct {
+	// value is nil when there is nothing of theirs.
+	value *string
+	// over is the name of the pool whose value they replaced; empty when none of a pool was there.
+	over string
 }
 
-// origin is the value to go back to, nil for none.
-func (i item) origin() *string {
-	if i.adopted {
-		return &i.written
+func (f foreign) equal(other foreign) bool {
+	return f.over == other.over && equalValues(f.value, other.value)
+}
+
+// restorable returns what may come back: a value that no spec could have is dropped, because a kubelet can write the record.
+func (f foreign) restorable(k key) foreign {
+	if f.value == nil || !mayHold(k, *f.value) {
+		return foreign{}
 	}
-	return i.previous
+	return f
+}
+
+// equalValues compares values of a key, nil being none.
+func equalValues(a, b *string) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// item is one key that a pool holds on a node: the value that stands there for the pool, and what others wrote. They are
+// the same where the pool found the value that it wants.
+type item struct {
+	written string
+	theirs  foreign
 }
 
 func (i item) equal(other item) bool {
-	if i.written != other.written || i.adopted != other.adopted || (i.previous == nil) != (other.previous == nil) {
-		return false
-	}
-	return i.previous == nil || *i.previous == *other.previous
+	return i.written == other.written && i.theirs.equal(other.theirs)
 }
 
 // entry is what one pool holds on a node. An entry without items says that the node has joined the pool.
@@ -79,9 +90,29 @@ type (
 	itemJSON struct {
 		Written  string  `json:"v"`
 		Previous *string `json:"was,omitempty"`
-		Adopted  bool    `json:"adopted,omitempty"`
+		// Adopted is in place of Previous when that is the same as Written.
+		Adopted bool   `json:"adopted,omitempty"`
+		Over    string `json:"over,omitempty"`
 	}
 )
+
+func (j itemJSON) item() item {
+	i := item{written: j.Written, theirs: foreign{value: j.Previous}}
+	if j.Adopted {
+		i.theirs.value = &j.Written
+	}
+	if i.theirs.value != nil {
+		i.theirs.over = j.Over
+	}
+	return i
+}
+
+func (i item) json() itemJSON {
+	if equalValues(i.theirs.value, &i.written) {
+		return itemJSON{Written: i.written, Adopted: true, Over: i.theirs.over}
+	}
+	return itemJSON{Written: i.written, Previous: i.theirs.value, Over: i.theirs.over}
+}
 
 // recordOf reads the record of a node. What cannot be read is no record: it is a hint, and its loss costs only the
 // values to go back to.
@@ -98,14 +129,14 @@ func recordOf(node *corev1.Node) record {
 	for name, pool := range parsed.Pools {
 		e := newEntry(pool.UID)
 		for k, v := range pool.Labels {
-			e.items[key{kind: kindLabel, name: k}] = item{v.Written, v.Previous, v.Adopted}
+			e.items[key{kind: kindLabel, name: k}] = v.item()
 		}
 		for k, v := range pool.Annotations {
-			e.items[key{kind: kindAnnotation, name: k}] = item{v.Written, v.Previous, v.Adopted}
+			e.items[key{kind: kindAnnotation, name: k}] = v.item()
 		}
 		for k, v := range pool.Taints {
 			if taint, ok := taintOf(k); ok {
-				e.items[taint] = item{v.Written, v.Previous, v.Adopted}
+				e.items[taint] = v.item()
 			}
 		}
 		for _, k := range pool.Owed {
@@ -136,7 +167,7 @@ func (r record) encode() string {
 	for name, e := range r {
 		pool := entryJSON{UID: e.uid, Labels: map[string]itemJSON{}, Annotations: map[string]itemJSON{}, Taints: map[string]itemJSON{}}
 		for k, i := range e.items {
-			value := itemJSON{i.written, i.previous, i.adopted}
+			value := i.json()
 			switch k.kind {
 			case kindLabel:
 				pool.Labels[k.name] = value

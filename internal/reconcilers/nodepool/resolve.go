@@ -5,40 +5,162 @@ package nodepool
 
 import "slices"
 
-// resolve settles one key: it compares what was written, what is there and what is wanted.
+// standing is what is known of a key before it is settled.
+type standing struct {
+	key key
+	// value is what is there; nil for nothing.
+	value *string
+	// item is what was written, and from the pool that it was written for; nil when no pool holds the key.
+	item item
+	from *view
+	// theirs is what others wrote.
+	theirs foreign
+	// drifted is set when others have replaced or removed what was written.
+	drifted bool
+}
+
+// standingOf compares what was written with what is there.
+func (p *planner) standingOf(k key) standing {
+	s := standing{key: k, value: p.live.value(k)}
+	s.item, s.from = mergeHolders(p.holders[k], s.value)
+	switch {
+	case s.from == nil:
+		s.theirs = foreign{value: s.value}
+	case equalValues(s.value, &s.item.written):
+		s.theirs = s.item.theirs.restorable(k)
+	default:
+		s.drifted = true
+		if s.value != nil {
+			s.theirs = foreign{value: s.value, over: s.from.name}
+		}
+	}
+	return s
+}
+
+// resolve settles one key. The value depends on what others wrote and on the pools that want the key now.
 func (p *planner) resolve(k key) {
-	candidates, holders := p.wanted[k], p.holders[k]
 	if p.frozen[k] {
 		// A pool that may not be written for keeps what it has.
-		for _, h := range holders {
+		for _, h := range p.holders[k] {
 			p.put(h.view, k, h.item)
 		}
-		p.owe(k, candidates)
+		p.owe(k, p.wanted[k])
+		p.yield(k, p.wanted[k])
+		return
+	}
+	s := p.standingOf(k)
+	candidates := p.withoutBlocked(s, p.candidatesFor(s))
+	switch {
+	case len(candidates) == 0:
+		p.letGo(s)
+	case !candidates[0].takes(k, s.theirs):
+		p.letGo(s)
 		p.yield(k, candidates)
-		return
-	}
-	value, present := p.live.get(k)
-	current, from := mergeHolders(holders, value, present)
-	if len(candidates) == 0 {
-		p.release(k, current, from)
-		return
-	}
-	candidates = p.withoutBlocked(k, candidates, from)
-	winner := candidates[0]
-	if slices.Contains(p.resting[k], from) && present && value == current.written && p.precedes(from, winner.view) {
-		// Put on when the node joined, by a pool that comes first: it is the other pool's only once somebody has taken it off.
-		p.put(from, k, current)
-		p.yield(k, candidates)
-		return
-	}
-	if from != nil && from != winner.view && !from.authorised(k) {
-		from = nil
-	}
-	if !p.settle(k, winner, current, from != nil) {
+	case p.give(s, candidates[0]):
+		p.yield(k, candidates[1:])
+	default:
 		p.owe(k, candidates)
+	}
+}
+
+// candidatesFor returns the pools that want the key, in order of precedence. A taint that was put on when the node
+// joined is wanted as it is, until others change it or take it off.
+func (p *planner) candidatesFor(s standing) []candidate {
+	candidates := p.wanted[s.key]
+	if s.from == nil || s.drifted || !slices.Contains(p.resting[s.key], s.from) {
+		return candidates
+	}
+	at := slices.IndexFunc(candidates, func(c candidate) bool { return p.precedes(s.from, c.view) })
+	if at < 0 {
+		at = len(candidates)
+	}
+	return slices.Insert(slices.Clone(candidates), at, candidate{view: s.from, value: s.item.written, resting: true})
+}
+
+// precedes reports whether one pool comes before another. The views are in order of precedence.
+func (p *planner) precedes(a, b *view) bool {
+	return slices.Index(p.views, a) < slices.Index(p.views, b)
+}
+
+// withoutBlocked drops leading candidates that want the key only now that the node joins, and cannot have it: once the
+// node has joined they do not stand in the way of the next, so they must not now.
+func (p *planner) withoutBlocked(s standing, candidates []candidate) []candidate {
+	for len(candidates) > 1 && candidates[0].once && !candidates[0].takes(s.key, s.theirs) {
+		o := p.outcome(candidates[0].view)
+		o.conflicts = append(o.conflicts, s.key.String())
+		candidates = candidates[1:]
+	}
+	return candidates
+}
+
+// takes reports whether the pool replaces what others wrote. A value that could not be restored is never replaced.
+func (c candidate) takes(k key, theirs foreign) bool {
+	if theirs.value == nil || *theirs.value == c.value {
+		return true
+	}
+	return mayHold(k, *theirs.value) && (c.view.overrides() || theirs.over == c.view.name)
+}
+
+// give sets the key to the value of the winning pool. It returns false when that has to wait.
+func (p *planner) give(s standing, winner candidate) bool {
+	o := p.outcome(winner.view)
+	given := item{written: winner.value, theirs: s.theirs}
+	switch {
+	case equalValues(s.value, &winner.value):
+		p.put(winner.view, s.key, given)
+		return true
+	case s.drifted && p.fought != nil && p.fought(s.key):
+		o.fights = append(o.fights, s.key.String())
+		p.owe(s.key, []candidate{winner})
+		p.keep(s, winner)
+		return true
+	case s.key.noExecute() && p.mayEvict != nil && !p.mayEvict(winner.view):
+		o.evictionHeld, p.plan.evictionsHeld = true, true
+		p.keep(s, winner)
+		return false
+	}
+	p.live.set(s.key, winner.value)
+	p.put(winner.view, s.key, given)
+	verb := "change "
+	switch {
+	case s.drifted:
+		verb = "put back "
+		o.healed = append(o.healed, s.key.words())
+		p.plan.rewrites = append(p.plan.rewrites, s.key)
+	case s.value == nil:
+		verb = "add "
+	case s.from == nil:
+		verb = "override "
+	}
+	o.changes = append(o.changes, verb+s.key.words())
+	return true
+}
+
+// keep leaves a key that has to wait in the entry that it is in, or gives it to the winner when that pool is on its way out.
+func (p *planner) keep(s standing, winner candidate) {
+	if s.from == nil {
 		return
 	}
-	p.yield(k, candidates[1:])
+	keeper := winner.view
+	if _, stays := p.after[s.from.name]; stays {
+		keeper = s.from
+	}
+	p.put(keeper, s.key, s.item)
+}
+
+// letGo leaves the key to others: what was written becomes what they wrote. Where they have changed it, it is that already.
+func (p *planner) letGo(s standing) {
+	if s.from == nil || equalValues(s.value, s.theirs.value) {
+		return
+	}
+	o := p.outcome(s.from)
+	if s.theirs.value == nil {
+		p.live.remove(s.key)
+		o.changes = append(o.changes, "remove "+s.key.words())
+		return
+	}
+	p.live.set(s.key, *s.theirs.value)
+	o.changes = append(o.changes, "restore "+s.key.words())
 }
 
 // owe notes that a taint for joining nodes has not had its turn: the key is not settled yet.
@@ -50,120 +172,14 @@ func (p *planner) owe(k key, candidates []candidate) {
 	}
 }
 
-// withoutBlocked drops leading candidates that want the key only now that the node joins, and cannot have it: once the
-// node has joined they do not stand in the way of the next, so they must not now.
-func (p *planner) withoutBlocked(k key, candidates []candidate, from *view) []candidate {
-	value, present := p.live.get(k)
-	if !present || from != nil && from.authorised(k) {
-		return candidates
-	}
-	for len(candidates) > 1 {
-		first := candidates[0]
-		if !first.once || value == first.value || first.view.overrides() && mayHold(k, value) {
-			break
-		}
-		o := p.outcome(first.view)
-		o.conflicts = append(o.conflicts, k.String())
-		candidates = candidates[1:]
-	}
-	return candidates
-}
-
-// precedes reports whether one pool comes before another. The views are in order of precedence.
-func (p *planner) precedes(a, b *view) bool {
-	return slices.Index(p.views, a) < slices.Index(p.views, b)
-}
-
-// settle gives the key the value that the winning pool wants. It returns false when that has to wait.
-func (p *planner) settle(k key, winner candidate, current item, held bool) bool {
-	value, present := p.live.get(k)
-	o := p.outcome(winner.view)
-	origin := current.origin()
-	if !held {
-		origin = nil
-		if present {
-			origin = &value
-		}
-	}
-	if present && value == winner.value {
-		p.put(winner.view, k, itemWith(winner.value, origin))
-		return true
-	}
-	// An earlier value that could not be put back is not replaced.
-	if !held && present && (!winner.view.overrides() || !mayHold(k, value)) {
-		o.conflicts = append(o.conflicts, k.String())
-		return true
-	}
-	drifted := held && (!present || value != current.written)
-	if drifted && p.fought != nil && p.fought(k) {
-		o.fights = append(o.fights, k.String())
-		p.put(winner.view, k, current)
-		return true
-	}
-	if k.noExecute() && p.mayEvict != nil && !p.mayEvict(winner.view) {
-		o.evictionHeld, p.plan.evictionsHeld = true, true
-		if held {
-			p.put(winner.view, k, current)
-		}
-		return false
-	}
-	p.live.set(k, winner.value)
-	p.put(winner.view, k, itemWith(winner.value, origin))
-	verb := "change "
-	switch {
-	case drifted:
-		verb = "put back "
-		o.healed = append(o.healed, k.words())
-		p.plan.rewrites = append(p.plan.rewrites, k)
-	case !present:
-		verb = "add "
-	case !held:
-		verb = "override "
-	}
-	o.changes = append(o.changes, verb+k.words())
-	return true
-}
-
 // yield reports a conflict for each pool that wants the key to have another value than it has in the end.
 func (p *planner) yield(k key, losers []candidate) {
-	value, present := p.live.get(k)
+	value := p.live.value(k)
 	for _, loser := range losers {
-		if !present || value != loser.value {
+		if !loser.resting && !equalValues(value, &loser.value) {
 			o := p.outcome(loser.view)
 			o.conflicts = append(o.conflicts, k.String())
 		}
-	}
-}
-
-// release makes a key as it was that no pool wants any more.
-func (p *planner) release(k key, current item, from *view) {
-	if from == nil {
-		return
-	}
-	if slices.Contains(p.resting[k], from) {
-		p.put(from, k, current)
-		return
-	}
-	if !from.authorised(k) {
-		// A key that the pool never had is not removed. The entry stays while the pool lives, because status may only
-		// have been lost; a pool that goes takes its entry along.
-		if from.pool.DeletionTimestamp.IsZero() {
-			p.put(from, k, current)
-		}
-		return
-	}
-	value, present := p.live.get(k)
-	if !present || value != current.written {
-		return
-	}
-	o, origin := p.outcome(from), current.origin()
-	switch {
-	case origin == nil || !mayHold(k, *origin):
-		p.live.remove(k)
-		o.changes = append(o.changes, "remove "+k.words())
-	case *origin != value:
-		p.live.set(k, *origin)
-		o.changes = append(o.changes, "restore "+k.words())
 	}
 }
 
@@ -177,29 +193,21 @@ func (p *planner) put(v *view, k key, i item) {
 	e.items[k] = i
 }
 
-// itemWith returns the item for a value that was written over origin.
-func itemWith(written string, origin *string) item {
-	if origin != nil && *origin == written {
-		return item{written: written, adopted: true}
-	}
-	return item{written: written, previous: origin}
-}
-
-// mergeHolders returns the item that says what is on the node now, going back to the value that was there before any
-// of the pools. There is more than one holder only after a pool came back that another one had taken over from.
-func mergeHolders(holders []holder, value string, present bool) (item, *view) {
+// mergeHolders returns the item that says what was written last, going back to what others wrote before any of the
+// pools. There is more than one holder only after a pool came back that another one had taken over from.
+func mergeHolders(holders []holder, value *string) (item, *view) {
 	if len(holders) == 0 {
 		return item{}, nil
 	}
-	at := max(0, slices.IndexFunc(holders, func(h holder) bool { return present && h.item.written == value }))
+	at := max(0, slices.IndexFunc(holders, func(h holder) bool { return equalValues(value, &h.item.written) }))
 	current, from := holders[at].item, holders[at].view
 	rest := slices.Delete(slices.Clone(holders), at, at+1)
-	for origin := current.origin(); origin != nil; origin = current.origin() {
-		i := slices.IndexFunc(rest, func(h holder) bool { return h.item.written == *origin })
+	for current.theirs.value != nil {
+		i := slices.IndexFunc(rest, func(h holder) bool { return h.item.written == *current.theirs.value })
 		if i < 0 {
 			break
 		}
-		current = itemWith(current.written, rest[i].item.origin())
+		current.theirs = rest[i].item.theirs
 		rest = slices.Delete(rest, i, i+1)
 	}
 	return current, from
