@@ -37,6 +37,9 @@ const (
 	ReasonKeyConflict = "KeyConflict"
 	// ReasonOwnershipFight says that something else keeps rewriting one of the pool's keys.
 	ReasonOwnershipFight = "OwnershipFight"
+	// ReasonMembershipLoop says that pools set labels by which others select, so that a node would join and leave them for
+	// ever; it is left as it is. The message names the pools.
+	ReasonMembershipLoop = "MembershipLoop"
 	// ReasonRecordTooLarge says that the record on a node would pass 64 KiB; the node is left alone.
 	ReasonRecordTooLarge = "RecordTooLarge"
 	// ReasonNoHandler says that no RuntimeClass is asked for.

@@ -165,3 +165,68 @@ func TestReconcile_runtime_class_selects_the_nodes_of_the_pool(t *testing.T) {
 		t.Errorf("owners: %v", class.OwnerReferences)
 	}
 }
+
+func TestReconcile_pools_that_feed_on_each_other(t *testing.T) {
+	h := newHarness(t, shared)
+	h.newNodes("loop", "loop-1")
+	scoped := func(name, label string, set string) *flotillav1.NodePool {
+		pool := by(name, label, set)
+		pool.Spec.NodeSelector.MatchLabels = map[string]flotillav1.LabelValue{"flotilla.test/pool": "loop"}
+		return pool
+	}
+	taker := scoped("loop-b", "free", "claimed")
+	taker.Spec.Taints = []flotillav1.NodePoolTaint{{Key: evictKey.name, Effect: evictKey.effect}}
+	h.create(scoped("loop-a", "!claimed", "free"))
+	h.create(taker)
+	pools := []string{"loop-a", "loop-b"}
+	loops := func(g Gomega) {
+		for _, name := range pools {
+			applied := condition(h.pool(name), flotillav1.ConditionApplied)
+			g.Expect(applied.Reason).To(Equal(flotillav1.ReasonMembershipLoop), applied.Message)
+			g.Expect(applied.Message).To(ContainSubstring("pools loop-a, loop-b make loop-1 join and leave for ever"))
+			g.Expect(h.pool(name).Status.Status).To(Equal(int32(statusConflict)))
+		}
+	}
+	eventually := func(check func(g Gomega)) {
+		t.Helper()
+		NewWithT(t).Eventually(func(g Gomega) {
+			_ = h.round(pools...)
+			check(g)
+		}).WithTimeout(20 * time.Second).WithPolling(20 * time.Millisecond).Should(Succeed())
+	}
+	eventually(loops)
+	patches := h.wire.count("PATCH /api/v1/nodes/loop-1")
+	if patches > 2 {
+		t.Errorf("%d patches until the loop was found", patches)
+	}
+	// Neither time nor a restart of the manager makes it go on.
+	h.clock.SetTime(h.clock.Now().Add(2 * fightWindow))
+	h.ledger = &Ledger{}
+	h.nodes.Ledger, h.pools.Ledger = h.ledger, h.ledger
+	for range 5 {
+		if err := h.round(pools...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(loops)
+	if n := h.wire.count("PATCH /api/v1/nodes/loop-1"); n != patches {
+		t.Errorf("%d patches after a restart", n-patches)
+	}
+	if taints := h.node("loop-1").Spec.Taints; len(taints) > 0 {
+		t.Errorf("Pods were evicted: %v", taints)
+	}
+	// A person changes a pool.
+	a := h.pool("loop-a")
+	h.update(a, func() {
+		a.Spec.NodeSelector.MatchExpressions = nil
+		a.Spec.Labels = map[string]flotillav1.LabelValue{"example.com/free": "yes"}
+	})
+	eventually(func(g Gomega) {
+		for _, name := range pools {
+			pool := h.pool(name)
+			g.Expect(pool.Status.ObservedGeneration).To(Equal(pool.Generation))
+			g.Expect(pool.Status.Status).To(Equal(int32(statusApplied)), "%+v", pool.Status.Conditions)
+			g.Expect(pool.Status.UpdatedNodes).To(Equal(int32(1)))
+		}
+	})
+}

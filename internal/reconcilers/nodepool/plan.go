@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -69,13 +70,15 @@ type outcome struct {
 	conflicts, fights, refused []string
 	// healed are keys that someone else changed and that are put back.
 	healed []string
+	// loop are the pools, this one among them, that would join and leave the node for ever by each other's labels.
+	loop []string
 	// recordChanges is set when the entry of the pool changes; evictionHeld when a NoExecute taint waits for its turn.
 	recordChanges, evictionHeld, tooLarge bool
 }
 
 // settled reports whether nothing is left to do for the pool on the node, conflicts aside.
 func (o outcome) settled() bool {
-	return len(o.changes) == 0 && len(o.fights) == 0 && len(o.refused) == 0 && !o.recordChanges && !o.evictionHeld && !o.tooLarge
+	return len(o.changes) == 0 && len(o.fights) == 0 && len(o.loop) == 0 && len(o.refused) == 0 && !o.recordChanges && !o.evictionHeld && !o.tooLarge
 }
 
 // candidate is a pool that wants a key now; holder one whose entry has it.
@@ -95,6 +98,8 @@ type (
 // planner collects what is known about a node and settles it key by key.
 type planner struct {
 	input
+	// looping are the pools that would join and leave the node for ever.
+	looping       sets.Set[string]
 	live          *liveNode
 	before, after record
 	// order lists the keys of wanted in the order of precedence and of the specs.
@@ -111,8 +116,22 @@ type planner struct {
 // planNode decides what all pools together want of a node. It is pure, and planning again after the plan has been
 // applied gives an empty plan.
 func planNode(in input) plan {
+	looping := sets.New[string]()
+	for {
+		p := planWithout(in, looping)
+		more := loopAfter(in, looping, p)
+		if looping.IsSuperset(more) {
+			return p
+		}
+		looping = looping.Union(more)
+	}
+}
+
+// planWithout plans while the pools in looping keep what they have.
+func planWithout(in input, looping sets.Set[string]) plan {
 	p := &planner{
 		input:   in,
+		looping: looping,
 		live:    newLiveNode(in.node, in.now),
 		before:  recordOf(in.node),
 		after:   record{},
@@ -138,6 +157,10 @@ func (p *planner) gather() {
 		st := v.stanceOn(p.node, recorded)
 		if st != stanceAside {
 			p.plan.outcomes[v.name] = &outcome{}
+		}
+		if p.looping.Has(v.name) && v.pool.DeletionTimestamp.IsZero() && (st == stanceActive || st == stanceLeaving) {
+			st = stanceFrozen
+			p.outcome(v).loop = sets.List(p.looping)
 		}
 		switch st {
 		case stanceFrozen:

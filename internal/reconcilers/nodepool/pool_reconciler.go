@@ -213,7 +213,7 @@ func (r *PoolReconciler) tell(at poolKey, before, after *flotillav1.NodePool) {
 		}
 	}
 	became(flotillav1.ConditionNoConflicts, flotillav1.ReasonKeyConflict)
-	became(flotillav1.ConditionApplied, flotillav1.ReasonOwnershipFight, flotillav1.ReasonRecordTooLarge,
+	became(flotillav1.ConditionApplied, flotillav1.ReasonOwnershipFight, flotillav1.ReasonMembershipLoop, flotillav1.ReasonRecordTooLarge,
 		flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden, flotillav1.ReasonRolloutHalted)
 	became(flotillav1.ConditionNodesHealthy, flotillav1.ReasonNodesNotReady)
 	became(flotillav1.ConditionRuntimeClassReady, flotillav1.ReasonNameConflict, flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden)

@@ -108,6 +108,9 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	case len(found.failing) > 0 && !isHeld(pool):
 		return not(found.failure.reason, "Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message)
 	case len(found.oversized) > 0:
+	case len(found.looping) > 0:
+		return not(flotillav1.ReasonMembershipLoop, "By labels that they set (%s), pools %s make %s join and leave for ever, so nothing changes there: change labels or nodeSelector of one of them",
+			enumerate(found.loopLabels), enumerate(sets.List(found.loopPools)), enumerate(found.looping))
 		return not(flotillav1.ReasonRecordTooLarge, "The record would pass 64 KiB on %s", enumerate(found.oversized))
 	case len(found.pending) > 0 && isHeld(pool):
 		return not(heldReason(pool), "The spec asks for changes to %s", pending)
@@ -202,6 +205,7 @@ func statusNumber(conditions []metav1.Condition) int32 {
 
 var numberOfReason = map[string]int32{
 	flotillav1.ReasonApplyFailed:    statusFailed,
+	flotillav1.ReasonMembershipLoop: statusConflict,
 	flotillav1.ReasonForbidden:      statusFailed,
 	flotillav1.ReasonRecordTooLarge: statusFailed,
 	flotillav1.ReasonOwnershipFight: statusConflict,

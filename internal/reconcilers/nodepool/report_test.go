@@ -80,8 +80,12 @@ func TestRolloutOf(t *testing.T) {
 }
 
 func surveyOf(pool *flotillav1.NodePool, nodes ...*corev1.Node) census {
+	return surveyAll(pool, viewsOf([]flotillav1.NodePool{*pool}), nodes...)
+}
+
+func surveyAll(pool *flotillav1.NodePool, views []*view, nodes ...*corev1.Node) census {
 	in := surveyInput{
-		pool: pool, views: viewsOf([]flotillav1.NodePool{*pool}), now: testNow.Time,
+		pool: pool, views: views, now: testNow.Time,
 		failure: func(string) failure { return failure{} }, fought: func(*corev1.Node, key) bool { return false },
 	}
 	for _, node := range nodes {

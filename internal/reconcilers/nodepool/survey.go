@@ -37,9 +37,13 @@ type census struct {
 	// carriers is how many nodes have an entry of the pool in their record.
 	carriers int
 	// pending lack something; of these, failing could not be patched, fighting are left alone, oversized have too
-	// large a record, waiting wait for their turn to get NoExecute taints and refused are asked for system keys.
-	pending, failing, fighting, oversized, waiting, refused []string
-	conflicting, notReady                                   []string
+	// large a record, waiting wait for their turn to get NoExecute taints, refused are asked for system keys, and
+	// looping are left alone because they would join and leave for ever.
+	pending, failing, fighting, oversized, waiting, refused, looping []string
+	conflicting, notReady                                            []string
+	// loopPools are the pools that decide about each other, by loopLabels.
+	loopPools  sets.Set[string]
+	loopLabels []string
 	// failure is why the first of failing failed.
 	failure failure
 	// conflictKeys, fightKeys and refusedKeys are the keys concerned; recordedKeys are those in any record.
@@ -69,7 +73,7 @@ type surveyInput struct {
 func survey(in surveyInput) census {
 	c := census{
 		conflictKeys: sets.New[string](), fightKeys: sets.New[string](), refusedKeys: sets.New[string](),
-		recordedKeys: sets.New[string](), changes: sets.New[string](), usage: in.usage,
+		recordedKeys: sets.New[string](), changes: sets.New[string](), loopPools: sets.New[string](), usage: in.usage,
 	}
 	self, views := supposingSelf(in.pool, in.views)
 	var turns rollout
@@ -104,6 +108,7 @@ func survey(in surveyInput) census {
 	c.counts.UpdatedNodes = c.counts.NodeCount - c.unsettledMembers(in.nodes, self)
 	c.counts.ConflictingNodes = int32(len(c.conflicting))
 	return c
+	c.loopLabels = loopLabels(views, c.loopPools)
 }
 
 // supposingSelf returns the pool's view with all authority, and the views with it in place.
@@ -154,6 +159,10 @@ func (c *census) add(node string, matches bool, o *outcome, why func(string) fai
 		c.refusedKeys.Insert(o.refused...)
 	}
 	if o.tooLarge {
+	if len(o.loop) > 0 {
+		c.looping = append(c.looping, node)
+		c.loopPools.Insert(o.loop...)
+	}
 		c.oversized = append(c.oversized, node)
 	}
 	if o.evictionHeld {
