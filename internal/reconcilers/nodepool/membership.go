@@ -90,8 +90,11 @@ func matcherOf(pool *flotillav1.NodePool) *view {
 	return &view{name: pool.Name, pool: pool, selector: selectorOf(pool)}
 }
 
-// isHeld reports whether the pool may change nothing.
-func isHeld(pool *flotillav1.NodePool) bool { return pool.Spec.Paused || pool.Spec.DryRun }
+// isHeld reports whether the pool may change nothing. Deletion beats paused and dryRun: on the hub the spec of a copy that
+// is being deleted can no longer be changed, so that nothing would end it.
+func isHeld(pool *flotillav1.NodePool) bool {
+	return pool.DeletionTimestamp.IsZero() && (pool.Spec.Paused || pool.Spec.DryRun)
+}
 
 // isCleaning reports whether the pool controller has found the deletion to be meant.
 func isCleaning(pool *flotillav1.NodePool) bool {

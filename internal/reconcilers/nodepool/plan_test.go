@@ -72,8 +72,16 @@ func TestPlan_one_pool(t *testing.T) {
 			steps: []func(*world, key){func(w *world, k key) { w.pools["a"].Spec.Paused = true; w.drop(k) }},
 			want:  "<none>", recorded: true,
 		},
-		"a paused pool does not clean": {
+		"a paused pool that is deleted is cleaned": {
 			steps: []func(*world, key){func(w *world, _ key) { w.pools["a"].Spec.Paused = true; w.deletePool("a") }},
+			want:  "<none>",
+		},
+		"a dry run that is deleted is cleaned": {
+			steps: []func(*world, key){func(w *world, _ key) { w.pools["a"].Spec.DryRun = true; w.deletePool("a") }},
+			want:  "<none>",
+		},
+		"a paused pool that is deleted waits for the pool controller": {
+			steps: []func(*world, key){func(w *world, _ key) { w.pools["a"].Spec.Paused = true; w.pools["a"].DeletionTimestamp = &testNow }},
 			want:  "x", recorded: true,
 		},
 		"a dry run changes nothing": {

@@ -70,9 +70,6 @@ func reportDeletion(pool *flotillav1.NodePool, found census, now time.Time) {
 		message = "1 node still carries keys of the pool, which is being deleted"
 	}
 	progress := metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonCleaning, Message: message}
-	if isHeld(pool) {
-		progress = metav1.Condition{Status: metav1.ConditionFalse, Reason: heldReason(pool), Message: message + ", and waits until it may change nodes"}
-	}
 	if len(found.failing) > 0 {
 		progress.Message = clean(fmt.Sprintf("Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message), 2*maxReason)
 	}

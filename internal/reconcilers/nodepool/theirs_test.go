@@ -112,7 +112,6 @@ func (h *history) step() {
 		pool.Spec.Paused = !pool.Spec.Paused && pool.DeletionTimestamp == nil
 		h.say("%s: paused %t", name, pool.Spec.Paused)
 	case 8:
-		pool.Spec.Paused = false
 		pool.Spec.DeletionPolicy = h.one(flotillav1.NodeDeletionPolicyClean, flotillav1.NodeDeletionPolicyClean, flotillav1.NodeDeletionPolicyOrphan)
 		h.deletePool(name)
 		h.say("%s: deleted, %s", name, pool.Spec.DeletionPolicy)
