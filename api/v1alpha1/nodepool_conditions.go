@@ -46,6 +46,8 @@ const (
 	ReasonNoHandler = "NoHandler"
 	// ReasonRuntimeClassApplied says that the RuntimeClass is as it should be.
 	ReasonRuntimeClassApplied = "RuntimeClassApplied"
+	// ReasonSelectorNotExact says that the RuntimeClass cannot select exactly the nodes of the pool; the message says why.
+	ReasonSelectorNotExact = "SelectorNotExact"
 	// ReasonDryRun says that nothing is written because dryRun is set.
 	ReasonDryRun = "DryRun"
 	// ReasonMeasured says that what the Pods ask for has been added up.

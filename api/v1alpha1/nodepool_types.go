@@ -50,8 +50,9 @@ type NodePoolSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Taints []NodePoolTaint `json:"taints,omitempty"`
 
-	// handler of the RuntimeClass node-pool-<pool>, which selects the nodes of the pool and tolerates its taints.
-	// Absent: no RuntimeClass.
+	// handler of the RuntimeClass node-pool-<pool>, which selects the nodes of the pool and tolerates its taints, except
+	// those with propagation OnInitialization. Absent: no RuntimeClass. Without nodeSelector, the role label must have the
+	// same value on all nodes of the pool.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -64,8 +65,8 @@ type NodePoolSpec struct {
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight,omitempty"`
 
-	// conflictPolicy says what happens where a node already has another value that the pool did not write.
-	// Preserve (default) keeps it and reports it; Override replaces it and restores it later.
+	// conflictPolicy says what happens where others wrote another value on a node, except over the pool's own value, which
+	// the pool always puts back. Preserve (default) keeps it and reports it; Override replaces it and restores it later.
 	// +optional
 	// +kubebuilder:validation:Enum=Preserve;Override
 	// +kubebuilder:default=Preserve
@@ -89,11 +90,11 @@ type NodePoolSpec struct {
 	// +optional
 	Reporting *NodePoolReporting `json:"reporting,omitempty"`
 
-	// paused stops every change to nodes and to the RuntimeClass. Status goes on.
+	// paused stops every change to nodes and to the RuntimeClass. Status goes on. A deleted pool is not held by it.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// dryRun writes nothing to nodes and reports in status.plan what would be written.
+	// dryRun writes nothing to nodes and reports in status.plan what would be written. A deleted pool is not held by it.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }

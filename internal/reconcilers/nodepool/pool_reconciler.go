@@ -108,7 +108,7 @@ func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at p
 			return reconcile.Result{}, err
 		}
 	}
-	class := r.ensureRuntimeClass(ctx, member, pool)
+	class := r.ensureRuntimeClass(ctx, member, pool, found.roleValues)
 	if apierrors.IsConflict(class.err) {
 		// A lost race is no news.
 		return reconcile.Result{}, class.err
@@ -216,5 +216,6 @@ func (r *PoolReconciler) tell(at poolKey, before, after *flotillav1.NodePool) {
 	became(flotillav1.ConditionApplied, flotillav1.ReasonOwnershipFight, flotillav1.ReasonMembershipLoop, flotillav1.ReasonRecordTooLarge,
 		flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden, flotillav1.ReasonRolloutHalted)
 	became(flotillav1.ConditionNodesHealthy, flotillav1.ReasonNodesNotReady)
-	became(flotillav1.ConditionRuntimeClassReady, flotillav1.ReasonNameConflict, flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden)
+	became(flotillav1.ConditionRuntimeClassReady, flotillav1.ReasonNameConflict, flotillav1.ReasonSelectorNotExact,
+		flotillav1.ReasonApplyFailed, flotillav1.ReasonForbidden)
 }

@@ -105,12 +105,12 @@ func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition 
 	case len(found.failing) > 0 && !isHeld(pool):
 		return not(found.failure.reason, "Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message)
 	case len(found.oversized) > 0:
-	case len(found.looping) > 0:
-		return not(flotillav1.ReasonMembershipLoop, "By labels that they set (%s), pools %s make %s join and leave for ever, so nothing changes there: change labels or nodeSelector of one of them",
-			enumerate(found.loopLabels), enumerate(sets.List(found.loopPools)), enumerate(found.looping))
 		return not(flotillav1.ReasonRecordTooLarge, "The record would pass 64 KiB on %s", enumerate(found.oversized))
 	case len(found.pending) > 0 && isHeld(pool):
 		return not(heldReason(pool), "The spec asks for changes to %s", pending)
+	case len(found.looping) > 0:
+		return not(flotillav1.ReasonMembershipLoop, "By labels that they set (%s), pools %s make %s join and leave for ever, so nothing changes there: change labels or nodeSelector of one of them",
+			enumerate(found.loopLabels), enumerate(sets.List(found.loopPools)), enumerate(found.looping))
 	case len(found.fighting) > 0:
 		return not(flotillav1.ReasonOwnershipFight, "Something keeps changing %s on %s", enumerate(sets.List(found.fightKeys)), enumerate(found.fighting))
 	case len(found.waiting) > 0 && found.halted:
@@ -202,12 +202,14 @@ func statusNumber(conditions []metav1.Condition) int32 {
 
 var numberOfReason = map[string]int32{
 	flotillav1.ReasonApplyFailed:    statusFailed,
-	flotillav1.ReasonMembershipLoop: statusConflict,
 	flotillav1.ReasonForbidden:      statusFailed,
 	flotillav1.ReasonRecordTooLarge: statusFailed,
 	flotillav1.ReasonOwnershipFight: statusConflict,
+	flotillav1.ReasonMembershipLoop: statusConflict,
 	flotillav1.ReasonKeyConflict:    statusConflict,
 	flotillav1.ReasonNameConflict:   statusConflict,
+
+	flotillav1.ReasonSelectorNotExact: statusConflict,
 }
 
 // onlyProgress reports whether a status differs from the one before in nothing but how many nodes are done. A change of

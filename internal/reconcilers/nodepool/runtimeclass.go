@@ -6,6 +6,7 @@ package nodepool
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	applynodev1 "k8s.io/client-go/applyconfigurations/node/v1"
@@ -33,17 +35,34 @@ type classOutcome struct {
 
 // ensureRuntimeClass makes the RuntimeClass of the pool what the spec says. One of our name that the pool does not own
 // stays untouched.
-func (r *PoolReconciler) ensureRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool) classOutcome {
+func (r *PoolReconciler) ensureRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, roleValues sets.Set[string]) classOutcome {
 	name := flotillav1.RuntimeClassPrefix + pool.Name
+	if pool.Spec.Handler != "" && pool.Spec.NodeSelector != nil && len(pool.Spec.NodeSelector.MatchExpressions) > 0 {
+		// The schema refuses this; the pool is older than the rule.
+		return classInexact("A RuntimeClass cannot express nodeSelector.matchExpressions: use matchLabels only, or remove handler")
+	}
 	current, err := currentRuntimeClass(ctx, member, pool, name)
 	if err != nil {
 		return classFailed("Reading", name, err)
 	}
 	var wanted *nodev1.RuntimeClass
 	if pool.Spec.Handler != "" {
-		wanted = runtimeClassFor(pool)
+		wanted = runtimeClassFor(pool, roleValue(pool, current, roleValues))
 	}
 	ours := current != nil && metav1.IsControlledBy(current, pool)
+	out := r.bringRuntimeClass(ctx, member, pool, name, current, wanted, ours)
+	if out.reason == flotillav1.ReasonRuntimeClassApplied && pool.Spec.NodeSelector == nil && roleValues.Len() > 1 {
+		inexact := classInexact(mixedRoles(pool, wanted, roleValues))
+		inexact.events = out.events
+		return inexact
+	}
+	return out
+}
+
+// bringRuntimeClass brings the RuntimeClass to what is wanted, nil for none.
+func (r *PoolReconciler) bringRuntimeClass(
+	ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, name string, current, wanted *nodev1.RuntimeClass, ours bool,
+) classOutcome {
 	switch {
 	case wanted == nil && !ours:
 		return classOutcome{status: metav1.ConditionTrue, reason: flotillav1.ReasonNoHandler, message: "The pool asks for no RuntimeClass"}
@@ -101,19 +120,49 @@ func currentRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flot
 	return current, nil
 }
 
-// runtimeClassFor returns the RuntimeClass that Pods of the pool name.
-func runtimeClassFor(pool *flotillav1.NodePool) *nodev1.RuntimeClass {
+// roleValue returns the value of the role label that the RuntimeClass of a pool without nodeSelector selects. The pool
+// takes any value and a RuntimeClass one: kubeadm sets none, RKE and k3s set "true". While the nodes do not agree, or there
+// are none, the value stays that was selected before.
+func roleValue(pool *flotillav1.NodePool, current *nodev1.RuntimeClass, values sets.Set[string]) string {
+	if values.Len() == 1 {
+		return values.UnsortedList()[0]
+	}
+	if current != nil && metav1.IsControlledBy(current, pool) && current.Scheduling != nil {
+		value, selected := current.Scheduling.NodeSelector[flotillav1.NodeRolePrefix+pool.Name]
+		if selected && (values.Len() == 0 || values.Has(value)) {
+			return value
+		}
+	}
+	if values.Len() == 0 {
+		return ""
+	}
+	return sets.List(values)[0]
+}
+
+// mixedRoles says what to do about nodes that carry the role label with different values.
+func mixedRoles(pool *flotillav1.NodePool, class *nodev1.RuntimeClass, values sets.Set[string]) string {
+	role := flotillav1.NodeRolePrefix + pool.Name
+	var quoted []string
+	for _, value := range sets.List(values) {
+		quoted = append(quoted, strconv.Quote(value))
+	}
+	return fmt.Sprintf("Label %s has different values on nodes of the pool (%s), and RuntimeClass %s selects %q only: give the label the same value on all of them",
+		role, enumerate(quoted), class.Name, class.Scheduling.NodeSelector[role])
+}
+
+// runtimeClassFor returns the RuntimeClass that Pods of the pool name. It does not tolerate taints for joining nodes: they
+// keep Pods away until something has made the node ready for them.
+func runtimeClassFor(pool *flotillav1.NodePool, role string) *nodev1.RuntimeClass {
 	scheduling := &nodev1.Scheduling{NodeSelector: map[string]string{}}
 	if pool.Spec.NodeSelector == nil {
-		// A pool cannot set its own role label, so whoever does may give it any value; most give none.
-		scheduling.NodeSelector[flotillav1.NodeRolePrefix+pool.Name] = ""
+		scheduling.NodeSelector[flotillav1.NodeRolePrefix+pool.Name] = role
 	} else {
 		for k, v := range pool.Spec.NodeSelector.MatchLabels {
 			scheduling.NodeSelector[k] = string(v)
 		}
 	}
 	for _, taint := range pool.Spec.Taints {
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || taint.Propagation == flotillav1.TaintPropagationOnInitialization {
 			continue
 		}
 		scheduling.Tolerations = append(scheduling.Tolerations, corev1.Toleration{
@@ -146,7 +195,7 @@ func createRuntimeClass(ctx context.Context, member cluster.Cluster, pool *floti
 	out := classReady(wanted.Name)
 	reason, verb := "RuntimeClassCreated", "Created"
 	// It was there before: somebody has deleted it.
-	if was := apimeta.FindStatusCondition(pool.Status.Conditions, flotillav1.ConditionRuntimeClassReady); was != nil && was.Reason == flotillav1.ReasonRuntimeClassApplied {
+	if was := apimeta.FindStatusCondition(pool.Status.Conditions, flotillav1.ConditionRuntimeClassReady); was != nil && (was.Reason == flotillav1.ReasonRuntimeClassApplied || was.Reason == flotillav1.ReasonSelectorNotExact) {
 		reason, verb = "RuntimeClassRecreated", "Recreated"
 	}
 	out.events = []clusters.Event{*runtimeClassEvent(reason, fmt.Sprintf("%s RuntimeClass %s", verb, wanted.Name))}
@@ -177,6 +226,10 @@ func deleteRuntimeClass(ctx context.Context, member cluster.Cluster, current *no
 
 func classReady(name string) classOutcome {
 	return classOutcome{status: metav1.ConditionTrue, reason: flotillav1.ReasonRuntimeClassApplied, message: fmt.Sprintf("RuntimeClass %s is as the spec says", name)}
+}
+
+func classInexact(message string) classOutcome {
+	return classOutcome{status: metav1.ConditionFalse, reason: flotillav1.ReasonSelectorNotExact, message: message}
 }
 
 func classFailed(doing, name string, err error) classOutcome {

@@ -52,6 +52,8 @@ type census struct {
 	changes  sets.Set[string]
 	changing int
 	halted   bool
+	// roleValues are the values that the role label of the pool has on its nodes.
+	roleValues sets.Set[string]
 	// usage is what was known of the Pods, when the pool asks for it.
 	usage usage
 }
@@ -74,6 +76,7 @@ func survey(in surveyInput) census {
 	c := census{
 		conflictKeys: sets.New[string](), fightKeys: sets.New[string](), refusedKeys: sets.New[string](),
 		recordedKeys: sets.New[string](), changes: sets.New[string](), loopPools: sets.New[string](), usage: in.usage,
+		roleValues: sets.New[string](),
 	}
 	self, views := supposingSelf(in.pool, in.views)
 	var turns rollout
@@ -97,18 +100,21 @@ func survey(in surveyInput) census {
 			c.add(node.Name, matches, o, in.failure)
 		}
 		if matches {
+			if role, ok := node.Labels[flotillav1.NodeRolePrefix+in.pool.Name]; ok {
+				c.roleValues.Insert(role)
+			}
 			sums.add(node, in.usage.byNode[node.Name])
 			if !isReady(node) {
 				c.notReady = append(c.notReady, node.Name)
 			}
 		}
 	}
+	c.loopLabels = loopLabels(views, c.loopPools)
 	sums.into(&c.counts)
 	c.addUsage(in.pool, sums.requested)
 	c.counts.UpdatedNodes = c.counts.NodeCount - c.unsettledMembers(in.nodes, self)
 	c.counts.ConflictingNodes = int32(len(c.conflicting))
 	return c
-	c.loopLabels = loopLabels(views, c.loopPools)
 }
 
 // supposingSelf returns the pool's view with all authority, and the views with it in place.
@@ -154,15 +160,15 @@ func (c *census) add(node string, matches bool, o *outcome, why func(string) fai
 		c.fighting = append(c.fighting, node)
 		c.fightKeys.Insert(o.fights...)
 	}
+	if len(o.loop) > 0 {
+		c.looping = append(c.looping, node)
+		c.loopPools.Insert(o.loop...)
+	}
 	if len(o.refused) > 0 {
 		c.refused = append(c.refused, node)
 		c.refusedKeys.Insert(o.refused...)
 	}
 	if o.tooLarge {
-	if len(o.loop) > 0 {
-		c.looping = append(c.looping, node)
-		c.loopPools.Insert(o.loop...)
-	}
 		c.oversized = append(c.oversized, node)
 	}
 	if o.evictionHeld {
