@@ -47,6 +47,8 @@ const (
 	AnnotationRollout = "flotilla.dev/rollout"
 	// AnnotationClusterLabels holds, on every copy, a hash of the labels that its cluster had when it was chosen last.
 	AnnotationClusterLabels = "flotilla.dev/cluster-labels"
+	// AnnotationLeftToMember lists, separated by commas, the fields of the spec that the hub leaves to the member on a copy; absent when there are none.
+	AnnotationLeftToMember = "flotilla.dev/left-to-member"
 	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
 	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
 	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.

@@ -67,6 +67,8 @@ const (
 // Override changes the spec of the copies in some members.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.clusters) && size(self.clusters) > 0) != has(self.clusterSelector)",message="give either clusters or a clusterSelector"
+// +kubebuilder:validation:XValidation:rule="has(self.patch) || has(self.leaveToMember) && size(self.leaveToMember) > 0",message="an override needs a patch or leaveToMember: set fields in patch, or name those that the member decides in leaveToMember"
+// +kubebuilder:validation:XValidation:rule="!has(self.patch) || size(dyn(self.patch)) > 0",message="the patch is empty: set a field in it, or remove it and name the fields that the member decides in leaveToMember (kubectl apply and Helm drop null values before they send a patch)"
 type Override struct {
 	// clusters names the members that this override is for.
 	// +optional
@@ -79,12 +81,23 @@ type Override struct {
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 
-	// patch is a JSON merge patch of the spec. A field set to null is left to the member.
-	// An unknown field, or placement itself, is refused with reason OverrideInvalid.
-	// +required
+	// patch is a JSON merge patch of the spec. It sets at least one field. An unknown field, null, an empty object and
+	// placement itself are refused with reason OverrideInvalid.
+	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	Patch *apiextensionsv1.JSON `json:"patch,omitempty"`
+
+	// leaveToMember names fields of the spec that the hub does not apply in these members: at most 32 paths such as
+	// replicas, resources.limits or nodeSelector.example.com/zone, relative to the spec. A new copy gets the default of the
+	// member's schema; an existing copy keeps its present value. An unknown field, a required one, placement, an element of
+	// a list and a field that patch sets are refused with reason OverrideInvalid.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z][A-Za-z0-9]*([.][-A-Za-z0-9_./]+)?$`
+	LeaveToMember []string `json:"leaveToMember,omitempty"`
 }
 
 // Rollout bounds how changes spread over existing copies.

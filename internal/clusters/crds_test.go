@@ -129,8 +129,8 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 // upgraded. The number is in a marker of the type.
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
-		"NodePool": "3 1766cdebd3c8",
-		"Redis":    "3 345193b95090",
+		"NodePool": "4 d4eaa2297193",
+		"Redis":    "4 32bddc479a3c",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

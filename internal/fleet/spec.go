@@ -28,11 +28,42 @@ type Effective struct {
 	Spec map[string]any
 	// Hash of Spec.
 	Hash string
+	// Left are the paths of the fields that overrides leave to the member, sorted. They are not changed.
+	Left [][]string
 }
 
 // DeepCopy returns a copy that may be changed.
 func (e Effective) DeepCopy() Effective {
-	return Effective{Spec: runtime.DeepCopyJSON(e.Spec), Hash: e.Hash}
+	return Effective{Spec: runtime.DeepCopyJSON(e.Spec), Hash: e.Hash, Left: e.Left}
+}
+
+// LeftNames lists the fields that are left to the member as overrides name them, separated by commas.
+func (e Effective) LeftNames() string {
+	names := make([]string, 0, len(e.Left))
+	for _, path := range e.Left {
+		names = append(names, strings.Join(path, "."))
+	}
+	return strings.Join(names, ",")
+}
+
+// Onto returns the spec that a copy has once this one is applied to it: with the present values of the fields that are left
+// to the member.
+func (e Effective) Onto(present any) (map[string]any, error) {
+	have, err := toMap(present)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the present spec: %w", err)
+	}
+	spec := runtime.DeepCopyJSON(e.Spec)
+	for _, path := range e.Left {
+		if _, applied := valueAt(spec, path); applied {
+			continue
+		}
+		value, found := valueAt(have, path)
+		if nested, ok := value.(map[string]any); found && (!ok || len(nested) > 0) {
+			setField(spec, path, runtime.DeepCopyJSONValue(value))
+		}
+	}
+	return spec, nil
 }
 
 // Specs computes the effective spec for each member. Members that the same overrides apply to share one result. It may be
@@ -50,7 +81,13 @@ type Specs struct {
 type override struct {
 	clusters []string
 	selector labels.Selector
-	patch    []byte
+	// patch is nil when the override sets nothing; fields are what is in it.
+	patch  []byte
+	fields map[string]any
+	// leave are the paths of the fields that are left to the member.
+	leave [][]string
+	// invalid is why the override cannot be applied, or nil.
+	invalid error
 }
 
 type result struct {
@@ -69,7 +106,8 @@ func newStrictDecoder() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-// NewSpecs prepares the overrides of a hub object. An override whose selector does not parse makes it fail.
+// NewSpecs prepares the overrides of a hub object. An override whose selector does not parse makes it fail: it is not known
+// which members it is for. One that is invalid otherwise only fails for the members that it is for.
 func NewSpecs(kind Kind, object Object) (*Specs, error) {
 	specs := &Specs{kind: kind, results: map[string]result{}}
 	specs.template = sync.OnceValues(specs.hashTemplate)
@@ -86,7 +124,7 @@ func NewSpecs(kind Kind, object Object) (*Specs, error) {
 		return specs, nil
 	}
 	for i, o := range placement.Overrides {
-		compiled, err := compile(o)
+		compiled, err := compile(kind, o)
 		if err != nil {
 			return nil, fmt.Errorf("override %d: %w", i+1, err)
 		}
@@ -95,7 +133,7 @@ func NewSpecs(kind Kind, object Object) (*Specs, error) {
 	return specs, nil
 }
 
-func compile(o flotillav1.Override) (override, error) {
+func compile(kind Kind, o flotillav1.Override) (override, error) {
 	compiled := override{clusters: o.Clusters, selector: labels.Nothing()}
 	if o.ClusterSelector != nil {
 		selector, err := parseSelector(o.ClusterSelector)
@@ -104,18 +142,52 @@ func compile(o flotillav1.Override) (override, error) {
 		}
 		compiled.selector = selector
 	}
-	if o.Patch == nil {
-		return override{}, errors.New("patch is missing")
-	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(o.Patch.Raw, &keys); err != nil || keys == nil {
-		return override{}, errors.New("patch is not an object")
-	}
-	if _, found := keys["placement"]; found {
-		return override{}, errors.New("placement cannot be overridden")
-	}
-	compiled.patch = o.Patch.Raw
+	compiled.invalid = compiled.read(kind, o)
 	return compiled, nil
+}
+
+// read fills in what an override does, and returns what is wrong with it.
+func (o *override) read(kind Kind, from flotillav1.Override) error {
+	if from.Patch != nil {
+		o.patch = from.Patch.Raw
+		if err := utiljson.Unmarshal(o.patch, &o.fields); err != nil || o.fields == nil {
+			return errors.New("the patch is not an object: write the fields to set")
+		}
+		if _, found := o.fields["placement"]; found {
+			return errors.New("placement cannot be overridden")
+		}
+		if err := kind.checkPatch(o.fields); err != nil {
+			return err
+		}
+	}
+	if from.Patch == nil && len(from.LeaveToMember) == 0 {
+		return errors.New("it does nothing: set fields in patch, or name those that the member decides in leaveToMember")
+	}
+	for _, text := range slices.Sorted(slices.Values(from.LeaveToMember)) {
+		path, err := kind.parsePath(text)
+		switch {
+		case err != nil:
+			return fmt.Errorf("leaveToMember: %w", err)
+		case path[0] == "placement":
+			return errors.New("leaveToMember: placement is the hub's and cannot be left to a member")
+		}
+		if _, sets := valueAt(o.fields, path); sets {
+			return fmt.Errorf("%q is both in patch and in leaveToMember: remove it from one of them", text)
+		}
+		o.leave = append(o.leave, path)
+	}
+	return nil
+}
+
+// Invalid returns what is wrong with the first override that cannot be applied, whether or not it is for a member that is
+// chosen now; nil when there is none.
+func (s *Specs) Invalid() error {
+	for i, o := range s.overrides {
+		if o.invalid != nil {
+			return fmt.Errorf("override %d: %w", i+1, o.invalid)
+		}
+	}
+	return nil
 }
 
 // Template is a hash of everything that effective specs are made from, so that it names a change.
@@ -124,7 +196,11 @@ func (s *Specs) Template() (string, error) { return s.template() }
 func (s *Specs) hashTemplate() (string, error) {
 	parts := map[string]any{"spec": s.base}
 	for i, o := range s.overrides {
-		parts[fmt.Sprint("override ", i)] = []any{o.clusters, o.selector.String(), json.RawMessage(o.patch)}
+		part := []any{o.clusters, o.selector.String(), json.RawMessage(o.patch)}
+		if len(o.leave) > 0 {
+			part = append(part, o.leave)
+		}
+		parts[fmt.Sprint("override ", i)] = part
 	}
 	return hashOf(parts)
 }
@@ -153,11 +229,9 @@ func (s *Specs) compute(matching []int) (Effective, error) {
 	if err != nil {
 		return Effective{}, fmt.Errorf("encoding the spec: %w", err)
 	}
+	var left [][]string
 	for _, i := range matching {
-		if document, err = jsonpatch.MergePatch(document, s.overrides[i].patch); err != nil {
-			return Effective{}, fmt.Errorf("override %d: %w", i+1, err)
-		}
-		if _, err := s.decode(document); err != nil {
+		if document, left, err = s.override(s.overrides[i], document, left); err != nil {
 			return Effective{}, fmt.Errorf("override %d: %w", i+1, err)
 		}
 	}
@@ -174,7 +248,41 @@ func (s *Specs) compute(matching []int) (Effective, error) {
 	if err != nil {
 		return Effective{}, err
 	}
-	return Effective{Spec: spec, Hash: hash}, nil
+	slices.SortFunc(left, slices.Compare[[]string])
+	return Effective{Spec: spec, Hash: hash, Left: slices.CompactFunc(left, slices.Equal[[]string])}, nil
+}
+
+// override applies one override to a spec. What it sets is no longer left to the member, and what it leaves is not set.
+func (s *Specs) override(o override, document []byte, left [][]string) ([]byte, [][]string, error) {
+	if o.invalid != nil {
+		return nil, nil, o.invalid
+	}
+	if o.patch != nil {
+		var err error
+		if document, err = jsonpatch.MergePatch(document, o.patch); err != nil {
+			return nil, nil, err
+		}
+		if _, err := s.decode(document); err != nil {
+			return nil, nil, err
+		}
+		left = slices.DeleteFunc(left, func(path []string) bool {
+			value, found := valueAt(o.fields, path)
+			_, isObject := value.(map[string]any)
+			return found && !isObject
+		})
+	}
+	if len(o.leave) == 0 {
+		return document, left, nil
+	}
+	var spec map[string]any
+	if err := utiljson.Unmarshal(document, &spec); err != nil {
+		return nil, nil, err
+	}
+	for _, path := range o.leave {
+		dropField(spec, path)
+	}
+	document, err := json.Marshal(spec)
+	return document, append(left, o.leave...), err
 }
 
 // decode reads a spec strictly and returns it as its Go type writes it.

@@ -171,6 +171,11 @@ func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) ([][
 		return nil, fmt.Errorf("reading what the hub would store: %w", err)
 	}
 	rows := [][]cell{d.onHub(of, kind, before, after, exists)}
+	if specs, err := fleet.NewSpecs(kind, after); err == nil {
+		if err := specs.Invalid(); err != nil {
+			rows = append(rows, d.refusal(of, "(hub)", flotillav1.ReasonOverrideInvalid+": "+err.Error()))
+		}
+	}
 	chosen, err := fleet.Choose(after.GetPlacement(), after.GetNamespace(), membersFor(d.members), after.GetFleetStatus().PlacedIn)
 	if err != nil {
 		return append(rows, d.refusal(of, "(hub)", err.Error())), nil
@@ -283,7 +288,14 @@ func (d *trial) tryCopy(ctx context.Context, from *site, of target, after fleet.
 	if exists && !fleet.IsOurs(before, hubID) && !adopts {
 		return d.refusal(of, name, flotillav1.ReasonNameConflict+": the member has an object of this name that is no copy of this hub"), nil
 	}
-	tried := &unstructured.Unstructured{Object: map[string]any{"spec": want.DeepCopy().Spec}}
+	spec := want.DeepCopy().Spec
+	if exists {
+		// What is left to the member is handed over with its present value.
+		if spec, err = want.Onto(of.kind.Spec(before)); err != nil {
+			return nil, err
+		}
+	}
+	tried := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	tried.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(of.kind.Name))
 	tried.SetNamespace(of.key.Namespace)
 	tried.SetName(of.key.Name)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,6 +71,16 @@ func (s *story) diff(t *testing.T) {
 	got = s.fails([]string{"1 of the trials were refused"}, "diff", "-f", file(t, strings.ReplaceAll(changed, "clusters: [eu-1, us-1]\n", "clusters: [eu-1, eu-9]\n")))
 	if !strings.Contains(got.out, flotillav1.ReasonNotRegistered) || !strings.Contains(got.out, "not chosen") {
 		t.Errorf("another placement shows as\n%s", got.out)
+	}
+	// What is left to the member stays there as it is, also where the schema has another default.
+	left := strings.ReplaceAll(changed, `patch: {replicas: 1, image: "redis:8.2"}`, "leaveToMember: [replicas, image]")
+	if got := s.must("diff", "-f", file(t, left)); !regexp.MustCompile(`(?m)^redis/shop/cache +us-1 +unchanged`).MatchString(got.out) {
+		t.Errorf("leaving fields to the member shows as\n%s", got.out)
+	}
+	wrong := strings.ReplaceAll(changed, `patch: {replicas: 1, image: "redis:8.2"}`, "leaveToMember: [imgae]")
+	got = s.fails([]string{"of the trials were refused"}, "diff", "-f", file(t, wrong))
+	if !strings.Contains(got.out, `did you mean "image"?`) {
+		t.Errorf("an invalid override shows as\n%s", got.out)
 	}
 	s.fails([]string{"the file is missing"}, "diff")
 	s.fails([]string{"reading the file"}, "diff", "-f", "missing.yaml")

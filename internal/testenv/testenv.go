@@ -160,6 +160,27 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return namespace.Name
 }
 
+// Binary returns the path of a control-plane binary, such as kubectl.
+func Binary(t testing.TB, name string) string {
+	t.Helper()
+	_, assets, err := folders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(assets, name)
+}
+
+// folders returns the module's root and the folder of the control-plane binaries.
+func folders() (root, assets string, err error) {
+	if root, err = moduleRoot(); err != nil {
+		return "", "", err
+	}
+	if assets = os.Getenv(assetsVariable); assets == "" {
+		assets = filepath.Join(root, "bin")
+	}
+	return root, assets, nil
+}
+
 // start starts a control plane. It tries again, because etcd and the API server listen at ports that were free when they were
 // chosen, and anything on the machine may have taken one meanwhile.
 func start() (cluster *Cluster, err error) {
@@ -172,13 +193,9 @@ func start() (cluster *Cluster, err error) {
 }
 
 func startOnce() (*Cluster, error) {
-	root, err := moduleRoot()
+	root, assets, err := folders()
 	if err != nil {
 		return nil, err
-	}
-	assets := os.Getenv(assetsVariable)
-	if assets == "" {
-		assets = filepath.Join(root, "bin")
 	}
 	for _, binary := range []string{"kube-apiserver", "etcd"} {
 		if _, err := os.Stat(filepath.Join(assets, binary)); err != nil {

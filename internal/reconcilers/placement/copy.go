@@ -158,6 +158,9 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 		// A cache that does not show the last change yet would have it made, and dated, once more.
 		desired.SetResourceVersion(found.GetResourceVersion())
 	}
+	if err := p.handOver(ctx, found, desired, want.Left); err != nil {
+		return p.failed(err)
+	}
 	stored, delay, err := p.write(ctx, desired, want, client.ForceOwnership)
 	if stored && desired.GetResourceVersion() != found.GetResourceVersion() {
 		p.sayChanged(found, want, drifted)
@@ -201,7 +204,7 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	want, unknown := want.Fit(p.lacks)
 	if len(unknown) > 0 {
 		return want, &fleet.Outcome{Reason: flotillav1.ReasonVersionSkew, Message: fmt.Sprintf(
-			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that out for this cluster", fleet.Join(unknown))}
+			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that to the member with an override", fleet.Join(unknown))}
 	}
 	return want, nil
 }
@@ -276,6 +279,9 @@ func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructur
 	annotations[flotillav1.AnnotationPlacedFrom] = fleet.PlacedFrom(p.key.Object)
 	maps.Copy(annotations, p.standing())
 	annotations[flotillav1.AnnotationSpecHash] = want.Hash
+	if left := want.LeftNames(); left != "" {
+		annotations[flotillav1.AnnotationLeftToMember] = left
+	}
 	maps.Copy(annotations, p.history(found, want))
 	desired := &unstructured.Unstructured{Object: map[string]any{"spec": want.Spec}}
 	desired.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(p.Kind.Name))
@@ -296,7 +302,7 @@ func (p *copyPass) compare(found fleet.Object, desired *unstructured.Unstructure
 		return false, false, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
 	}
 	annotations := found.GetAnnotations()
-	differs = !covered || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels())
+	differs = !covered || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels()) || leftDiffers(found, desired)
 	drifted = !covered && annotations[flotillav1.AnnotationSpecHash] == want.Hash
 	return differs, drifted, nil
 }

@@ -26,7 +26,7 @@ func TestReconcile_places_a_copy(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis(func(r *flotillav1.Redis) {
 		r.Labels = map[string]string{"example.com/team": "shop", "other": "label"}
-		r.Spec.Placement.Overrides = []flotillav1.Override{{Clusters: []string{eu1}, Patch: &apiextensionsv1.JSON{Raw: []byte(`{"replicas":5,"podAntiAffinity":null}`)}}}
+		r.Spec.Placement.Overrides = []flotillav1.Override{{Clusters: []string{eu1}, Patch: &apiextensionsv1.JSON{Raw: []byte(`{"replicas":5}`)}, LeaveToMember: []string{"podAntiAffinity"}}}
 	})
 	f.r.Options.CopyMetadata = []string{"example.com/"}
 

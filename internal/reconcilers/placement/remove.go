@@ -27,6 +27,7 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
 			flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt,
 			flotillav1.AnnotationClusterLabels,
+			flotillav1.AnnotationLeftToMember,
 		} {
 			delete(annotations, key)
 		}

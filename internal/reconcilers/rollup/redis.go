@@ -4,6 +4,10 @@
 package rollup
 
 import (
+	"cmp"
+
+	"k8s.io/utils/ptr"
+
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
@@ -24,13 +28,15 @@ var redisKind = Kind{
 	},
 	numbers: func(copied fleet.Object) any {
 		seen := copied.(*flotillav1.Redis).Status
-		return redisNumbers{replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas}
+		return redisNumbers{
+			replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas, asked: ptr.Deref(copied.(*flotillav1.Redis).Spec.Replicas, 1),
+		}
 	},
 	fill: func(hubObject fleet.Object, rows []row) { fillRedis(hubObject.(*flotillav1.Redis), rows) },
 }
 
-// redisNumbers are what a Redis in a member counts.
-type redisNumbers struct{ replicas, ready, updated int32 }
+// redisNumbers are what a Redis in a member counts, and how many replicas its spec asks for.
+type redisNumbers struct{ replicas, ready, updated, asked int32 }
 
 // fillRedis adds up the Redises that can be seen. What is asked for is added up over all that are chosen.
 func fillRedis(hubObject *flotillav1.Redis, rows []row) {
@@ -66,7 +72,7 @@ func fillRedis(hubObject *flotillav1.Redis, rows []row) {
 			status.UpdatedReplicas = fleet.Sum(status.UpdatedReplicas, entry.UpdatedReplicas)
 		}
 		if row.Fate == fleet.FateApply && row.WantError == nil {
-			status.DesiredReplicas = fleet.Sum(status.DesiredReplicas, replicasOf(row.Want))
+			status.DesiredReplicas = fleet.Sum(status.DesiredReplicas, replicasOf(row, entry))
 		}
 		if row.listed {
 			status.Clusters = append(status.Clusters, entry)
@@ -74,10 +80,16 @@ func fillRedis(hubObject *flotillav1.Redis, rows []row) {
 	}
 }
 
-// replicasOf is how many replicas a spec asks for; left to the member, its schema's default is what it gets.
-func replicasOf(want fleet.Effective) int32 {
-	if replicas, ok := want.Spec["replicas"].(int64); ok {
+// replicasOf is how many replicas the spec of a copy asks for. Where the hub leaves that to the member, the copy tells; as
+// long as it cannot be seen, the last number of Pods stands in.
+func replicasOf(r row, entry flotillav1.RedisClusterStatus) int32 {
+	if replicas, ok := r.Want.Spec["replicas"].(int64); ok {
 		return int32(replicas)
 	}
-	return 1
+	for _, numbers := range []any{r.numbers, r.kept} {
+		if seen, ok := numbers.(redisNumbers); ok {
+			return fleet.Count(seen.asked)
+		}
+	}
+	return cmp.Or(entry.Replicas, 1)
 }
