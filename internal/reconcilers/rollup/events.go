@@ -4,6 +4,7 @@
 package rollup
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,22 +27,52 @@ type news struct {
 	names                   []string
 }
 
-// transitions compares two published lists. Only a change of ready is news, and everything starts by not being so: why
-// a copy cannot be made is told by placement, and why it is not ready yet by its conditions.
-func transitions(before, after []flotillav1.ClusterStatus) []news {
-	previous := map[string]flotillav1.ClusterStatus{}
-	for _, entry := range before {
-		previous[entry.Name] = entry
+// change is the entry of a cluster as the last events were about it, and as it is published now.
+type change struct {
+	// before is nil when the cluster is new.
+	before *flotillav1.ClusterStatus
+	after  flotillav1.ClusterStatus
+}
+
+// changes returns what is news about each cluster, listed or not. before is the list that was published, and omitted is how
+// many clusters it left out: what leaves or enters a list of limited length has not changed for that.
+func (s state) changes(before []flotillav1.ClusterStatus, omitted int32) []change {
+	listed := map[string]*flotillav1.ClusterStatus{}
+	// Those that are ready are left out first. After a restart the list is all that is known of the others.
+	readyListed := false
+	for i := range before {
+		listed[before[i].Name] = &before[i]
+		readyListed = readyListed || before[i].Ready == metav1.ConditionTrue
 	}
+	var all []change
+	for _, seen := range s.clusters {
+		if seen.told == nil {
+			continue
+		}
+		known := change{before: cmp.Or(seen.said, listed[seen.Name]), after: *seen.told}
+		if known.before == nil && omitted > 0 {
+			if !readyListed {
+				continue
+			}
+			known.before = &flotillav1.ClusterStatus{Name: seen.Name, Ready: metav1.ConditionTrue}
+		}
+		all = append(all, known)
+	}
+	return all
+}
+
+// transitions returns the news. Only a change of ready is news, and everything starts by not being so: why a copy cannot be
+// made is told by placement, and why it is not ready yet by its conditions.
+func transitions(changes []change) []news {
 	var all []news
-	for _, entry := range after {
-		known, found := previous[entry.Name]
-		if !found {
-			known.Ready = metav1.ConditionFalse
+	for _, change := range changes {
+		entry, known := change.after, metav1.ConditionFalse
+		if change.before != nil {
+			known = change.before.Ready
 		}
 		quiet := entry.Reason == flotillav1.ReasonPending || entry.Reason == flotillav1.ReasonRemoving || entry.Reason == flotillav1.ReasonRemovalHeld
-		starting := !found && entry.Reason == flotillav1.ReasonClusterNotReady
-		if known.Ready == entry.Ready || quiet || starting {
+		starting := change.before == nil && entry.Reason == flotillav1.ReasonClusterNotReady
+		if known == entry.Ready || quiet || starting {
 			continue
 		}
 		item := news{eventType: corev1.EventTypeWarning, reason: entry.Reason, note: entry.Message}
@@ -59,7 +90,7 @@ func transitions(before, after []flotillav1.ClusterStatus) []news {
 }
 
 // sayTransitions records what a status write has changed, the clusters' names first.
-func (r *Reconciler) sayTransitions(before, after fleet.Object) {
+func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) {
 	// The reference has no resourceVersion, so that a series folds.
 	regarding := &corev1.ObjectReference{
 		APIVersion: flotillav1.GroupVersion.String(),
@@ -68,7 +99,11 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object) {
 		Name:       after.GetName(),
 		UID:        after.GetUID(),
 	}
-	for _, item := range transitions(r.Kind.entries(before), r.Kind.entries(after)) {
+	changes := observed.changes(r.Kind.entries(before), before.GetFleetStatus().ClustersOmitted)
+	for _, seen := range observed.clusters {
+		seen.said = seen.told
+	}
+	for _, item := range transitions(changes) {
 		// Events that agree in regarding and related fold into the first one.
 		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: item.names[0]}
 		r.Events.Eventf(regarding, related, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)

@@ -20,8 +20,8 @@ import (
 type state struct {
 	// clusters are those chosen and those that may have a copy, sorted by name.
 	clusters []*cluster
-	// invalid is why the placement cannot be understood.
-	invalid error
+	// invalid is why the placement cannot be understood, and invalidOverride is what is wrong with an override.
+	invalid, invalidOverride error
 	// template names the change that the copies should carry, and chosen is for how many clusters it is.
 	template string
 	chosen   int
@@ -40,6 +40,8 @@ type cluster struct {
 	// for the published entry of a cluster that the list leaves out.
 	told *flotillav1.ClusterStatus
 	kept any
+	// said is the entry that the last events were about.
+	said *flotillav1.ClusterStatus
 }
 
 // tooEarly reports whether a pass would have to change what is published about a cluster that this process has not
@@ -83,10 +85,11 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 			again = append(again, name)
 		}
 	}
+	seen.past = nil
 	r.views.keep(key, seen, again)
 
 	previous := entriesByName(r.Kind, hubObject)
-	observed := state{invalid: seen.invalid, template: seen.template, omitted: hubObject.GetFleetStatus().ClustersOmitted}
+	observed := state{invalid: seen.invalid, invalidOverride: seen.invalidOverride(), template: seen.template, omitted: hubObject.GetFleetStatus().ClustersOmitted}
 	observed.clusters = make([]*cluster, 0, len(seen.clusters))
 	for _, name := range seen.sorted() {
 		found := seen.clusters[name]
@@ -137,8 +140,8 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 		found.Want, found.WantError = seen.specs.For(name, found.labels())
 	}
 	found.Fate = fateOf(found, hubObject, copied, seen.invalid != nil)
-	if before := seen.clusters[name]; before != nil {
-		found.told = before.told
+	if before := cmp.Or(seen.clusters[name], seen.past[name]); before != nil {
+		found.told, found.said = before.told, before.said
 		if !found.Visible() {
 			found.kept = cmp.Or(before.numbers, before.kept)
 		}

@@ -86,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the status of %s %q: %w", r.Kind.Name, req.NamespacedName, err)
 	}
-	r.sayTransitions(before, hubObject)
+	r.sayTransitions(before, hubObject, state)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 }
 

@@ -79,7 +79,11 @@ func TestTransitions(t *testing.T) {
 		entry("d", "Unknown", "ClusterUnreachable"), entry("e", "False", "Pending"), entry("f", "True", ""),
 	}
 	var got []string
-	for _, item := range transitions(before, after) {
+	observed := state{}
+	for i := range after {
+		observed.clusters = append(observed.clusters, &cluster{Observation: fleet.Observation{Name: after[i].Name}, told: &after[i]})
+	}
+	for _, item := range transitions(observed.changes(before, 0)) {
 		got = append(got, fmt.Sprint(item.eventType, " ", item.reason, " ", item.names))
 	}
 	want := []string{"Warning ClusterUnreachable [a b]", "Normal ClusterReady [c f]"}

@@ -54,6 +54,9 @@ type view struct {
 	template   string
 	// clusters are those chosen and those that may have a copy, by name.
 	clusters map[string]*cluster
+	// past are the clusters of the view before the hub object changed, until they have been read again. What was published
+	// about those that the list leaves out is known from there.
+	past map[string]*cluster
 	// names are those of the clusters, sorted; nil when some have come or gone.
 	names []string
 }
@@ -98,7 +101,11 @@ func (v *view) sorted() []string {
 
 // begin empties a view for a hub object that is not what it was.
 func (v *view) begin(kind Kind, hubObject fleet.Object) {
-	*v = view{basis: basisOf(hubObject), placedIn: hubObject.GetFleetStatus().PlacedIn, clusters: map[string]*cluster{}}
+	past := v.clusters
+	if v.basis.uid != hubObject.GetUID() {
+		past = nil
+	}
+	*v = view{basis: basisOf(hubObject), placedIn: hubObject.GetFleetStatus().PlacedIn, clusters: map[string]*cluster{}, past: past}
 	if !v.basis.deleting {
 		v.choice, v.invalid = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
 		if v.invalid != nil {
@@ -110,6 +117,14 @@ func (v *view) begin(kind Kind, hubObject fleet.Object) {
 			v.specs = nil
 		}
 	}
+}
+
+// invalidOverride returns what is wrong with an override, whether or not it is for a cluster of the view.
+func (v *view) invalidOverride() error {
+	if v.specs == nil {
+		return v.specsError
+	}
+	return v.specs.Invalid()
 }
 
 func newViews() *views { return &views{byObject: map[types.NamespacedName]*entry{}} }
