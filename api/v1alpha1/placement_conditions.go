@@ -19,6 +19,9 @@ const (
 	// ConditionRemovalHeld is True while copies stay that the object no longer wants, because removing them takes a confirmation.
 	// The message names the clusters and the annotation that confirms it. It is absent otherwise.
 	ConditionRemovalHeld = "RemovalHeld"
+	// ConditionStalled is True when something only goes on when a person acts, and absent otherwise; its reason says what. By
+	// the rules of kstatus an object that has it has failed, so that GitOps tools stop waiting. MemberClusters have it, too.
+	ConditionStalled = "Stalled"
 	// ConditionPlacementIgnored is True in a member when spec.placement is set: placement only means something on the hub.
 	ConditionPlacementIgnored = "PlacementIgnored"
 )
@@ -84,3 +87,9 @@ const (
 	// ReasonOther stands for a member's reason that is not one of ours.
 	ReasonOther = "Other"
 )
+
+// StallingReasons are the reasons for not being ready, of a copy or of the object in a member, that only end when a person
+// acts. The most important one comes first.
+func StallingReasons() []string {
+	return []string{ReasonPrimaryVolumeEmpty, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected}
+}

@@ -268,6 +268,11 @@ func report(object *flotillav1.MemberCluster, wanted publication, now time.Time)
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionPaused)
 	}
 	reportDrained(status, wanted, set)
+	if cause := stalledBy(status.Conditions); cause != nil {
+		set(flotillav1.ConditionStalled, good(cause.Reason, cause.Message))
+	} else {
+		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionStalled)
+	}
 	slices.SortStableFunc(status.Conditions, func(a, b metav1.Condition) int { return conditionRank(a.Type) - conditionRank(b.Type) })
 	status.ObservedGeneration = object.Generation
 	setIfKnown(&status.UID, string(wanted.snapshot.UID))
@@ -276,6 +281,24 @@ func report(object *flotillav1.MemberCluster, wanted publication, now time.Time)
 	if wanted.credentials != nil {
 		status.Credentials = wanted.credentials.DeepCopy()
 	}
+}
+
+// stalledBy returns the condition that keeps a registration from taking effect until a person corrects the registration or
+// the member; nil when there is none. Away members, missing definitions and missing rights end without one: another pipeline
+// may be about to bring them.
+func stalledBy(conditions []metav1.Condition) *metav1.Condition {
+	for _, conditionType := range reported {
+		found := apimeta.FindStatusCondition(conditions, conditionType)
+		if found == nil || found.Status != metav1.ConditionFalse {
+			continue
+		}
+		switch {
+		case conditionType == flotillav1.ConditionCredentialsAccepted, conditionType == flotillav1.ConditionClaimed,
+			found.Reason == flotillav1.ReasonUnsupportedVersion:
+			return found
+		}
+	}
+	return nil
 }
 
 // conditionRank puts Ready first and keeps the order of the others.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 func TestReport(t *testing.T) {
@@ -77,6 +78,52 @@ func TestReport(t *testing.T) {
 	check("away", flotillav1.ConditionReady, "False Timeout 2026-01-02")
 	if len(object.Status.Attention) != 1 {
 		t.Error("the attention list is not the pool's to touch")
+	}
+}
+
+// TestReport_Stalled is about what only a person can end, in the registration or in the member.
+func TestReport_Stalled(t *testing.T) {
+	bad := func(reason string) verdict {
+		return verdict{status: metav1.ConditionFalse, reason: reason, message: "Why"}
+	}
+	for name, tc := range map[string]struct {
+		state     State
+		condition string
+		verdict   verdict
+		want      string
+		health    testenv.Health
+	}{
+		"all is well":              {StateReady, flotillav1.ConditionReachable, good(flotillav1.ReasonProbeSucceeded, "It answers"), "none", testenv.Current},
+		"near its end":             {StateReady, flotillav1.ConditionCredentialsAccepted, good(flotillav1.ReasonExpiresSoon, "Soon"), "none", testenv.Current},
+		"a rotation that failed":   {StateReady, flotillav1.ConditionCredentialsAccepted, bad(flotillav1.ReasonRotationFailed), "True RotationFailed", testenv.Failed},
+		"a refused registration":   {StateInvalid, flotillav1.ConditionCredentialsAccepted, bad(flotillav1.ReasonParseError), "True ParseError", testenv.Failed},
+		"a claim of another hub":   {StateIncompatible, flotillav1.ConditionClaimed, bad(flotillav1.ReasonClaimedByAnotherHub), "True ClaimedByAnotherHub", testenv.Failed},
+		"an old Kubernetes":        {StateIncompatible, flotillav1.ConditionAPIsServed, bad(flotillav1.ReasonUnsupportedVersion), "True UnsupportedVersion", testenv.Failed},
+		"definitions not there":    {StateIncompatible, flotillav1.ConditionAPIsServed, bad(flotillav1.ReasonCRDMissing), "none", testenv.InProgress},
+		"rights not there":         {StateIncompatible, flotillav1.ConditionAPIsServed, bad(flotillav1.ReasonForbidden), "none", testenv.InProgress},
+		"a member that is away":    {StateUnreachable, flotillav1.ConditionReachable, bad(flotillav1.ReasonTimeout), "none", testenv.InProgress},
+		"a member that is too big": {StateIncompatible, flotillav1.ConditionCachesSynced, bad(flotillav1.ReasonLimitExceeded), "none", testenv.InProgress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &flotillav1.MemberCluster{}
+			wanted := publication{
+				snapshot: Snapshot{Name: "m", State: tc.state, Decided: true, Reason: tc.verdict.reason, Message: "Why"},
+				verdicts: map[string]verdict{tc.condition: tc.verdict},
+			}
+			report(object, wanted, time.Now())
+			got := "none"
+			if c := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionStalled); c != nil {
+				got = string(c.Status) + " " + c.Reason
+			}
+			health, err := testenv.HealthOf(object)
+			if got != tc.want || err != nil || health != tc.health {
+				t.Errorf("Stalled %s, health %s (%v); want %s, %s", got, health, err, tc.want, tc.health)
+			}
+			report(object, publication{snapshot: Snapshot{Name: "m", State: StateReady, Decided: true}, verdicts: map[string]verdict{tc.condition: good("Accepted", "Corrected")}}, time.Now())
+			if c := apimeta.FindStatusCondition(object.Status.Conditions, flotillav1.ConditionStalled); c != nil {
+				t.Errorf("corrected, and still %+v", c)
+			}
+		})
 	}
 }
 

@@ -23,18 +23,25 @@ type Facts struct {
 	Deleting     bool
 	// Invalid is why the placement cannot be understood, or nil.
 	Invalid error
+	// InvalidOverride is what is wrong with an override, or nil.
+	InvalidOverride error
 	// Entries are sorted by name.
 	Entries []Entry
 	// Wave is how far a change is.
 	Wave Wave
 	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since.
 	Held, Confirmed bool
+	// Halt says why the rollout has stopped; empty when it has not.
+	Halt string
 }
 
 // Conditions returns every condition of a hub object. One that is missing does not hold, and is absent.
 func Conditions(facts Facts) []metav1.Condition {
 	ready, reachable := facts.ready(), facts.reachable()
 	conditions := []metav1.Condition{ready, fullyReady(ready, reachable), facts.placed(), reachable, facts.progressing()}
+	if stalled, found := facts.stalled(); found {
+		conditions = append(conditions, stalled)
+	}
 	if held := facts.removalHeld(); len(held) > 0 {
 		conditions = append(conditions, metav1.Condition{
 			Type: flotillav1.ConditionRemovalHeld, Status: metav1.ConditionTrue, Reason: flotillav1.ReasonBudgetExceeded,
@@ -71,11 +78,12 @@ func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (met
 	return condition, true
 }
 
-func (f Facts) ready() metav1.Condition {
+func (f Facts) ready() (condition metav1.Condition) {
 	condition, nothing := f.nothing(flotillav1.ConditionReady, metav1.ConditionFalse)
 	if nothing {
 		return condition
 	}
+	defer func() { condition.Message = sentences(f.waits(), condition.Message) }()
 	total := f.names(stays, plainName)
 	unwell := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
 	unknown := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)
@@ -180,9 +188,8 @@ func (f Facts) progressing() metav1.Condition {
 	condition := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled}
 	moving := f.names(func(e Entry) bool { return e.Progressing && !slices.Contains(f.Wave.Held, e.Name) }, plainName)
 	switch {
-	case f.Wave.Halted:
-		condition.Reason = flotillav1.ReasonRolloutHalted
-		condition.Message = fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(f.Wave.Failed), Join(f.Wave.Held))
+	case f.Halt != "":
+		condition.Reason, condition.Message = flotillav1.ReasonRolloutHalted, f.Halt
 		return condition
 	case len(f.Wave.Held) > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut

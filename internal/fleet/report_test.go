@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -163,14 +164,14 @@ func TestConditions(t *testing.T) {
 		"all dead":          {Facts{Entries: []Entry{dead}}, map[string]string{"Ready": "Unknown ClustersUnknown", "FullyReady": "Unknown ClustersUnknown", "Placed": "Unknown ClustersUnknown", "ClustersReachable": "False ClustersUnknown", "Progressing": "False Settled"}},
 		"one unwell":        {Facts{Entries: []Entry{well, entry("eu-2", "False", "ReplicasNotReady")}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
 		"on its way":        {Facts{Entries: []Entry{entry("eu-2", "False", "Pending", pending)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False PlacementPending", "ClustersReachable": "True AllReachable", "Progressing": "True PlacementPending"}},
-		"conflict":          {Facts{Entries: []Entry{entry("eu-2", "False", "NameConflict", failed)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False NameConflict", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"conflict":          {Facts{Entries: []Entry{entry("eu-2", "False", "NameConflict", failed)}}, map[string]string{"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False NameConflict", "ClustersReachable": "True AllReachable", "Progressing": "False Settled", "Stalled": "True NameConflict"}},
 		"one leaving":       {Facts{Entries: []Entry{well, entry("eu-2", "True", "Leaving", leaving)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
 		"one being removed": {Facts{Entries: []Entry{well, entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},
-		"removal held while a rollout is halted": {Facts{Entries: []Entry{well, entry("eu-2", "False", "", held)}, Wave: Wave{Halted: true, Failed: []string{"eu-1"}, Held: []string{"eu-3"}}}, map[string]string{
-			"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False RolloutHalted", "RemovalHeld": "True BudgetExceeded",
+		"removal held while a rollout is halted": {Facts{Entries: []Entry{well, entry("eu-2", "False", "", held)}, Halt: "Not ready in time: eu-1; not changed: eu-3"}, map[string]string{
+			"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False RolloutHalted", "RemovalHeld": "True BudgetExceeded", "Stalled": "True RemovalHeld",
 		}},
 		"none chosen":         {Facts{}, map[string]string{"Ready": "False NoClusterSelected", "FullyReady": "False NoClusterSelected", "Placed": "False NoClusterSelected", "ClustersReachable": "Unknown NoClusterSelected", "Progressing": "False Settled"}},
-		"invalid":             {Facts{Invalid: errors.New("parsing"), Entries: []Entry{well}}, map[string]string{"Ready": "False PlacementInvalid", "FullyReady": "False PlacementInvalid", "Placed": "False PlacementInvalid", "ClustersReachable": "True AllReachable", "Progressing": "False Settled"}},
+		"invalid":             {Facts{Invalid: errors.New("parsing"), Entries: []Entry{well}}, map[string]string{"Ready": "False PlacementInvalid", "FullyReady": "False PlacementInvalid", "Placed": "False PlacementInvalid", "ClustersReachable": "True AllReachable", "Progressing": "False Settled", "Stalled": "True PlacementInvalid"}},
 		"deleted":             {Facts{Deleting: true, Entries: []Entry{entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "False Deleting", "FullyReady": "False Deleting", "Placed": "False Deleting", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},
 		"deletion is held up": {Facts{Deleting: true, Entries: []Entry{entry("us-1", "Unknown", "ClusterUnreachable", removing)}}, map[string]string{"Ready": "False Deleting", "FullyReady": "False Deleting", "Placed": "False Deleting", "ClustersReachable": "False ClustersUnknown", "Progressing": "True Removing"}},
 	}
@@ -192,6 +193,54 @@ func TestConditions(t *testing.T) {
 	none := Conditions(Facts{})
 	if none[0].Reason != flotillav1.ReasonNoPlacement {
 		t.Errorf("without placement Ready says %q", none[0].Reason)
+	}
+}
+
+// TestConditions_Stalled is about everything that only a person can end, and what the conditions say first.
+func TestConditions_Stalled(t *testing.T) {
+	entry := func(name string, ready metav1.ConditionStatus, reason string) Entry {
+		return Entry{ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: reason}, Fate: FateApply, Visible: true, Applied: ready == "True"}
+	}
+	well, unwell := entry("eu-1", "True", ""), entry("eu-2", "False", "ReplicasNotReady")
+	conflict, held := entry("eu-3", "False", "NameConflict"), entry("eu-4", "False", "RemovalHeld")
+	conflict.Failed, held.Fate = true, FateRemove
+	const halt, confirm = "Not ready in time: eu-2; not changed: eu-1", "emoval held until annotation flotilla.dev/confirm-removal is 7: eu-4"
+	tests := map[string]struct {
+		facts                  Facts
+		reason, message, ready string
+	}{
+		"all is well":                   {facts: Facts{HasPlacement: true, Entries: []Entry{well}}, ready: "1 of 1 clusters are ready"},
+		"a cluster is unwell":           {facts: Facts{HasPlacement: true, Entries: []Entry{unwell}}, ready: "Not ready: eu-2 (ReplicasNotReady)"},
+		"none is chosen":                {facts: Facts{HasPlacement: true}, ready: "No registered cluster matches the placement"},
+		"no placement":                  {facts: Facts{}, reason: "NoPlacement", message: "Set spec.placement to say which clusters get a copy", ready: "Set spec.placement to say which clusters get a copy"},
+		"the placement":                 {facts: Facts{HasPlacement: true, Invalid: errors.New("parsing: no"), Entries: []Entry{well}}, reason: "PlacementInvalid", message: "Parsing: no", ready: "Parsing: no"},
+		"a rollout":                     {facts: Facts{HasPlacement: true, Halt: halt, Entries: []Entry{well, unwell}}, reason: "RolloutHalted", message: "Rollout halted: not ready in time: eu-2; not changed: eu-1", ready: "Rollout halted: not ready in time: eu-2; not changed: eu-1; not ready: eu-2 (ReplicasNotReady)"},
+		"a removal":                     {facts: Facts{HasPlacement: true, Entries: []Entry{well, held}}, reason: "RemovalHeld", message: "R" + confirm, ready: "R" + confirm + "; 1 of 1 clusters are ready"},
+		"a deletion":                    {facts: Facts{Deleting: true, Entries: []Entry{held}}, reason: "RemovalHeld", message: "R" + confirm, ready: "Copies are being removed from eu-4; r" + confirm},
+		"an override":                   {facts: Facts{HasPlacement: true, InvalidOverride: errors.New("override 1: no"), Entries: []Entry{well}}, reason: "OverrideInvalid", message: "Override 1: no", ready: "Override 1: no; 1 of 1 clusters are ready"},
+		"an object in its place":        {facts: Facts{HasPlacement: true, Entries: []Entry{conflict}}, reason: "NameConflict", message: "Not ready until a person acts: eu-3 (NameConflict)", ready: "Not ready: eu-3 (NameConflict)"},
+		"a member that lost a password": {facts: Facts{HasPlacement: true, Entries: []Entry{well, entry("eu-5", "False", "AuthLost")}}, reason: "AuthLost", message: "Not ready until a person acts: eu-5 (AuthLost)", ready: "Not ready: eu-5 (AuthLost)"},
+		"a removal, a rollout and a conflict": {
+			facts: Facts{HasPlacement: true, Halt: halt, Entries: []Entry{conflict, held}}, reason: "RemovalHeld",
+			message: "R" + confirm + "; rollout halted: not ready in time: eu-2; not changed: eu-1; not ready until a person acts: eu-3 (NameConflict)",
+			ready:   "R" + confirm + "; rollout halted: not ready in time: eu-2; not changed: eu-1; not ready: eu-3 (NameConflict)",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.facts.Generation = 7
+			conditions := Conditions(tc.facts)
+			got := apimeta.FindStatusCondition(conditions, flotillav1.ConditionStalled)
+			switch {
+			case tc.reason == "" && got != nil:
+				t.Errorf("%+v", got)
+			case tc.reason != "" && (got == nil || got.Status != metav1.ConditionTrue || got.Reason != tc.reason || got.Message != tc.message || got.ObservedGeneration != 7):
+				t.Errorf("%+v, want %s: %s", got, tc.reason, tc.message)
+			}
+			if ready := apimeta.FindStatusCondition(conditions, flotillav1.ConditionReady); ready.Message != tc.ready {
+				t.Errorf("Ready says %q, want %q", ready.Message, tc.ready)
+			}
+		})
 	}
 }
 

@@ -31,7 +31,7 @@ func TestStateOf(t *testing.T) {
 		"none can be seen":                   {Facts{Entries: []Entry{away}}, StateUnknown},
 		"one is not ready":                   {Facts{Entries: []Entry{well, away, unwell}}, StateDegraded},
 		"one becomes ready":                  {Facts{Entries: []Entry{well, coming}}, StateProgressing},
-		"a change is halted":                 {Facts{Entries: []Entry{well, coming}, Wave: Wave{Halted: true}}, StateDegraded},
+		"a change is halted":                 {Facts{Entries: []Entry{well, coming}, Halt: "Not ready in time: a; not changed: b"}, StateDegraded},
 		"no cluster is chosen":               {Facts{}, StateDegraded},
 		"the placement cannot be understood": {Facts{Invalid: errors.New("no")}, StateDegraded},
 	} {

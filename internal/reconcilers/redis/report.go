@@ -61,6 +61,11 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 	} else {
 		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionPlacementIgnored)
 	}
+	if ready.Status == metav1.ConditionFalse && slices.Contains(flotillav1.StallingReasons(), ready.Reason) {
+		set(&after.Conditions, is(flotillav1.ConditionStalled, true, ready.Reason, ready.Message), s)
+	} else {
+		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionStalled)
+	}
 	if ready.Status == metav1.ConditionTrue {
 		readySince(&after, s)
 	}

@@ -77,7 +77,7 @@ func TestReport(t *testing.T) {
 			mutate: func(s *state) {
 				s.pods[0].ready, s.pods[0].diagnosis = false, diagnosis{reason: "PrimaryVolumeEmpty", broken: true, emptyVolume: "it is empty"}
 			}, ready: "False PrimaryVolumeEmpty",
-			others: []string{"Degraded=True PrimaryVolumeEmpty", "EmptyPrimaryBlocked=True PrimaryVolumeEmpty", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady"},
+			others: []string{"Degraded=True PrimaryVolumeEmpty", "EmptyPrimaryBlocked=True PrimaryVolumeEmpty", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady", "Stalled=True PrimaryVolumeEmpty"},
 		},
 		"a replica has no image": {
 			mutate: func(s *state) {
@@ -93,14 +93,14 @@ func TestReport(t *testing.T) {
 		},
 		"the password is lost": {
 			mutate: func(s *state) { s.password, s.recorded.passwordGenerated = password{}, true }, ready: "False AuthLost",
-			others: []string{"ConfigApplied=False AuthLost", "Progressing=False AuthLost"},
+			others: []string{"ConfigApplied=False AuthLost", "Progressing=False AuthLost", "Stalled=True AuthLost"},
 		},
-		"a name is taken":  {mutate: func(s *state) { s.foreign = []string{"Service web-any"} }, ready: "False NameConflict"},
+		"a name is taken":  {mutate: func(s *state) { s.foreign = []string{"Service web-any"} }, ready: "False NameConflict", others: []string{"Stalled=True NameConflict"}},
 		"writes forbidden": {mutate: func(*state) {}, failure: fmt.Errorf("applying: %w", forbidden), ready: "False Forbidden", others: []string{"Progressing=False Forbidden"}},
 		"a lost request":   {mutate: func(*state) {}, failure: errors.New("timeout"), ready: "True AllReplicasReady"},
 		"a bad directive": {
 			mutate: func(s *state) { s.spec.Config = map[string]flotillav1.ConfigValue{"dir": "/"} }, ready: "False ConfigRejected",
-			others: []string{"ConfigApplied=False ConfigRejected", "Progressing=False ConfigRejected"},
+			others: []string{"ConfigApplied=False ConfigRejected", "Progressing=False ConfigRejected", "Stalled=True ConfigRejected"},
 		},
 		"paused": {
 			mutate: func(s *state) { s.spec.Paused = true }, ready: "True AllReplicasReady", others: []string{"Paused=True Paused", "Progressing=False Paused"},

@@ -54,7 +54,7 @@ func (p *phases) run() {
 	p.t.Helper()
 	p.want("nobody has looked at it", testenv.InProgress)
 	p.settle(p.hubObject)
-	p.want("no placement", testenv.InProgress)
+	p.want("no placement, which only a person can give it", testenv.Failed)
 	p.place(&flotillav1.Placement{Clusters: []string{eu1}})
 	p.want("a new spec that nobody has looked at", testenv.InProgress)
 	p.settle(p.hubObject)

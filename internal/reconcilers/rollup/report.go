@@ -64,26 +64,36 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	kind.fill(hubObject, rows)
 
 	conditions := fleet.Conditions(fleet.Facts{
-		Generation:   generation,
-		HasPlacement: hubObject.GetPlacement() != nil,
-		Deleting:     hubObject.GetDeletionTimestamp() != nil,
-		Invalid:      observed.invalid,
-		Entries:      entries,
-		Wave:         wave,
-		Held:         fleet.RemovalHeld(hubObject),
-		Confirmed:    fleet.RemovalConfirmed(hubObject),
+		Generation:      generation,
+		HasPlacement:    hubObject.GetPlacement() != nil,
+		Deleting:        hubObject.GetDeletionTimestamp() != nil,
+		Invalid:         observed.invalid,
+		InvalidOverride: observed.invalidOverride,
+		Entries:         entries,
+		Wave:            wave,
+		Held:            fleet.RemovalHeld(hubObject),
+		Confirmed:       fleet.RemovalConfirmed(hubObject),
+		Halt:            haltOf(wave, hubObject),
 	})
 	for _, condition := range conditions {
-		if wave.Undecided && condition.Type == flotillav1.ConditionProgressing && progressingReason(hubObject) == flotillav1.ReasonRolloutHalted {
-			continue
-		}
 		condition.LastTransitionTime = *fleet.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
 	}
-	if apimeta.FindStatusCondition(conditions, flotillav1.ConditionRemovalHeld) == nil {
-		apimeta.RemoveStatusCondition(hubObject.GetConditions(), flotillav1.ConditionRemovalHeld)
+	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld} {
+		if apimeta.FindStatusCondition(conditions, conditionType) == nil {
+			apimeta.RemoveStatusCondition(hubObject.GetConditions(), conditionType)
+		}
 	}
 	return wave
+}
+
+// haltOf says why the rollout has stopped, or nothing. Until every cluster is decided, a halt that is published holds.
+func haltOf(wave fleet.Wave, hubObject fleet.Object) string {
+	published := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing)
+	if wave.Undecided && published != nil && published.Reason == flotillav1.ReasonRolloutHalted {
+		return published.Message
+	}
+	return wave.Halt()
 }
 
 // wave is how far a change is. Placement, which acts by the same rules, knows besides whom it has let go a moment ago.

@@ -17,6 +17,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 func (f *fixture) wantMessage(object fleet.Object, conditionType, part string) {
@@ -141,4 +142,43 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Ready": "False ClustersNotReady"})
 	f.wantMessage(redis, "Progressing", "Not ready in time: eu-1; not changed: eu-2")
+	stalled := func(moment string, want testenv.Health) {
+		t.Helper()
+		if got, err := testenv.HealthOf(redis); err != nil || got != want {
+			t.Errorf("%s: health %s, %v; want %s", moment, got, err, want)
+		}
+	}
+	f.wantConditions(redis, map[string]string{"Stalled": "True RolloutHalted"})
+	f.wantMessage(redis, "Ready", "Rollout halted: not ready in time: eu-1; not changed: eu-2; not ready: eu-1 (ReplicasNotReady)")
+	stalled("halted", testenv.Failed)
+
+	// After a restart it holds until every cluster is decided.
+	f.restart(redisKind)
+	f.directory.become("eu-2", clusters.StateConnecting, false)
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Stalled": "True RolloutHalted"})
+	f.wantMessage(redis, "Ready", "Rollout halted: ")
+	f.directory.become("eu-2", clusters.StateReady, true)
+	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.Conditions = ready(metav1.ConditionTrue, "AllReplicasReady", "") })
+	f.clock.Step(2 * time.Second)
+	f.pass(redis)
+	f.read(f.hub, redis)
+	if found := apimeta.FindStatusCondition(redis.Status.Conditions, flotillav1.ConditionStalled); found != nil {
+		t.Errorf("the rollout goes on: %+v", found)
+	}
+	stalled("going on", testenv.InProgress)
+}
+
+func TestReconcile_says_that_an_override_for_no_cluster_is_invalid(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}, Overrides: []flotillav1.Override{{Clusters: []string{"nowhere"}, LeaveToMember: []string{"replicsa"}}}})
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{"Stalled": "True OverrideInvalid"})
+	f.wantMessage(redis, "Stalled", `Override 1: leaveToMember: unknown field "replicsa": did you mean "replicas"?`)
+	f.wantMessage(redis, "Ready", `did you mean "replicas"?`)
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = nil })
+	f.settle(redis)
+	if found := apimeta.FindStatusCondition(redis.Status.Conditions, flotillav1.ConditionStalled); found != nil {
+		t.Errorf("the override is gone: %+v", found)
+	}
 }

@@ -1,0 +1,92 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// wait is something that only goes on when a person acts.
+type wait struct{ reason, message string }
+
+// waits are those that the other conditions do not show first, the most important one first.
+func (f Facts) waits() []wait {
+	var waits []wait
+	if len(f.removalHeld()) > 0 {
+		waits = append(waits, wait{flotillav1.ReasonRemovalHeld, "Removal " + f.confirmation()})
+	}
+	if f.Deleting {
+		return waits
+	}
+	if f.Halt != "" {
+		waits = append(waits, wait{flotillav1.ReasonRolloutHalted, "Rollout halted: " + lowerFirst(f.Halt)})
+	}
+	if f.InvalidOverride != nil {
+		waits = append(waits, wait{flotillav1.ReasonOverrideInvalid, Clip(sentence(f.InvalidOverride))})
+	}
+	return waits
+}
+
+// Halt says why a rollout has stopped; empty when it has not.
+func (w Wave) Halt() string {
+	if !w.Halted {
+		return ""
+	}
+	return fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(w.Failed), Join(w.Held))
+}
+
+// sentences makes one sentence of the messages of waits and another message, which may be empty.
+func sentences(waits []wait, message string) string {
+	var parts []string
+	for _, wait := range waits {
+		parts = append(parts, wait.message)
+	}
+	if message != "" {
+		parts = append(parts, message)
+	}
+	for i := range parts {
+		if i > 0 {
+			parts[i] = lowerFirst(parts[i])
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// stalled is the condition that says what only goes on when a person acts, and whether there is anything.
+func (f Facts) stalled() (metav1.Condition, bool) {
+	waits := f.waits()
+	if !f.Deleting {
+		switch {
+		case f.Invalid != nil:
+			waits = []wait{{flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))}}
+		case !f.HasPlacement:
+			waits = []wait{{flotillav1.ReasonNoPlacement, "Set spec.placement to say which clusters get a copy"}}
+		}
+		for _, reason := range flotillav1.StallingReasons() {
+			stuck := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse && e.Reason == reason }, nameWithReason)
+			if len(stuck) > 0 {
+				waits = append(waits, wait{reason, "Not ready until a person acts: " + Join(stuck)})
+			}
+		}
+	}
+	if len(waits) == 0 {
+		return metav1.Condition{}, false
+	}
+	return metav1.Condition{
+		Type: flotillav1.ConditionStalled, Status: metav1.ConditionTrue, Reason: waits[0].reason, Message: sentences(waits, ""),
+	}, true
+}
+
+// lowerFirst makes a sentence the continuation of another.
+func lowerFirst(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToLower(text[:1]) + text[1:]
+}
