@@ -5,9 +5,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -15,9 +18,18 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/plugin"
 )
 
+// version and commit are set when `make build` links the binary.
+var version, commit string
+
+// build describes this binary.
+func build() string {
+	return fmt.Sprintf("kubectl-flotilla %s (commit %s, %s, %s/%s)",
+		cmp.Or(version, "unknown"), cmp.Or(commit, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := plugin.Run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	code := plugin.Run(ctx, build(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	stop()
 	os.Exit(code)
 }

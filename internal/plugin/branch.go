@@ -82,7 +82,7 @@ func (t *tool) parseTarget(argument string) (target, error) {
 		found = false
 	}
 	if !found || name == "" {
-		return of, faultf("write redis/NAME or nodepool/NAME", "%q does not name an object", argument)
+		return of, faultf("write redis/NAME or nodepool/NAME, or redis NAME or nodepool NAME", "%q does not name an object", argument)
 	}
 	return of, nil
 }
@@ -90,6 +90,15 @@ func (t *tool) parseTarget(argument string) (target, error) {
 // String names the target as people do.
 func (of target) String() string {
 	return strings.ReplaceAll(strings.ToLower(of.kind.Name)+"/"+of.key.Namespace+"/"+of.key.Name, "//", "/")
+}
+
+// command is a command of ours about the target as it can be pasted.
+func (of target) command(name string) string {
+	text := "kubectl flotilla " + name + " " + strings.ToLower(of.kind.Name) + "/" + of.key.Name
+	if of.key.Namespace != "" {
+		text += " -n " + of.key.Namespace
+	}
+	return text
 }
 
 // read reads the target on the hub.

@@ -158,7 +158,7 @@ func table(out io.Writer, header []string, rows [][]cell) {
 // ago says how long ago something was, as kubectl does.
 func (t *tool) ago(when *metav1.Time) string {
 	if when == nil || when.IsZero() {
-		return "<unknown>"
+		return "-"
 	}
 	return duration.HumanDuration(t.clock.Since(when.Time))
 }

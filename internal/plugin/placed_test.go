@@ -166,7 +166,12 @@ func (s *story) tree(t *testing.T) {
 	if !strings.Contains(other, "NotSeen") || !strings.Contains(other, `is not member "us-1"`) || !strings.Contains(other, "ImagePullBackOff") {
 		t.Errorf("with the context of another cluster the tree is\n%s", other)
 	}
+	if got := s.must("tree", "redis", "cache", "-n", "shop", "-c", "us-1").out; !strings.Contains(got, "Redis shop/cache") {
+		t.Errorf("with two arguments it shows\n%s", got)
+	}
 	s.fails([]string{`"cache" does not name an object`, "redis/NAME"}, "tree", "cache")
+	s.fails([]string{"redis/NAME or nodepool/NAME is needed"}, "tree", "redis/cache", "other")
+	s.fails([]string{`is not placed in "eu-9"`, "see kubectl flotilla tree redis/cache -n shop"}, "tree", "redis/cache", "-n", "shop", "-c", "eu-9")
 	s.fails([]string{"has no redis/shop/session", "check the name"}, "tree", "redis/session", "-n", "shop")
 	s.fails([]string{`is not placed in "us-1"`}, "tree", "nodepool/web", "-c", "us-1")
 }
@@ -189,6 +194,7 @@ func (s *story) why(t *testing.T) {
 		want string
 	}{
 		{[]string{"why", "redis/cache", "-n", "shop", "-c", "us-1"}, "Because: StatefulSet cache is not ready"},
+		{[]string{"why", "redis", "cache", "-n", "shop", "-c", "us-1"}, "Because: StatefulSet cache is not ready"},
 		{[]string{"why", "nodepool/web", "-c", "eu-1"}, "nodepool/web is well in eu-1."},
 		{[]string{"why", "nodepool/web", "-c", "us-1"}, "nodepool/web is not in us-1: its placement names eu-1"},
 	} {
@@ -196,6 +202,6 @@ func (s *story) why(t *testing.T) {
 			t.Errorf("kubectl flotilla %s says\n%s", strings.Join(test.args, " "), got.out)
 		}
 	}
-	s.fails([]string{"the cluster is missing", "-c CLUSTER"}, "why", "redis/cache", "-n", "shop")
+	s.fails([]string{"the cluster is missing", "-c CLUSTER", "kubectl flotilla tree redis/cache -n shop shows them all"}, "why", "redis/cache", "-n", "shop")
 	s.fails([]string{`no member is called "eu-9"`}, "why", "redis/cache", "-n", "shop", "-c", "eu-9")
 }

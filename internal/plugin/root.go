@@ -20,9 +20,10 @@ import (
 // errSaid says that a command has failed and has already told everything.
 var errSaid = errors.New("already told")
 
-// Run runs the plugin and returns the exit code.
-func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+// Run runs the plugin and returns the exit code. version is what --version prints.
+func Run(ctx context.Context, version string, args []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(streams, clock.RealClock{})
+	root.Version = version
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {
@@ -32,7 +33,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	case ctx.Err() != nil:
 		_, _ = fmt.Fprintln(streams.ErrOut, "error: interrupted")
 	default:
-		_, _ = fmt.Fprintln(streams.ErrOut, "error:", oneLine(err.Error()))
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", oneLine(suggestion(err.Error())))
 	}
 	return 1
 }
@@ -65,16 +66,35 @@ A cluster that is not the one which the hub knows by that name is refused, which
 	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
 	for _, add := range []func(*tool) *cobra.Command{
 		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
-		newDiff, newPrune, newDetach, newDoctor,
+		newDiff, newPrune, newDetach, newDoctor, newVersion,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true
 		root.AddCommand(command)
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
 	})
 	return root
+}
+
+func newVersion(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this plugin",
+		Args:  cobra.NoArgs,
+		Run:   func(c *cobra.Command, _ []string) { t.tell("%s", c.Root().Version) },
+	}
+}
+
+// suggestion makes one sentence of cobra's message about a command that it does not know.
+func suggestion(text string) string {
+	unknown, names, found := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !found {
+		return text
+	}
+	return unknown + "; did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
 // oneLine makes one line of a message of several.
@@ -105,6 +125,14 @@ func exactlyOne(usage string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// oneObject takes redis/NAME, or the same as two arguments, as kubectl does.
+func oneObject(c *cobra.Command, args []string) error {
+	if len(args) == 1 || len(args) == 2 && !strings.Contains(args[0], "/") {
+		return nil
+	}
+	return fmt.Errorf("redis/NAME or nodepool/NAME is needed, and nothing else; see %s --help", c.CommandPath())
 }
 
 // readInput reads a file, or standard input for "-".

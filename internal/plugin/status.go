@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -213,6 +212,10 @@ func nameOf(object fleet.Object) string {
 // printFleet writes the screen.
 func (t *tool) printFleet(out io.Writer, view *fleetView, wide bool) {
 	_, _ = fmt.Fprintln(out, view.summary())
+	if stalled := t.stalled(view); len(stalled) > 0 {
+		_, _ = fmt.Fprintln(out, "\nStalled until a person acts:")
+		listRows(out, []string{"OBJECT", "REASON", "SINCE", "MESSAGE"}, stalled)
+	}
 	if len(view.members) > 0 {
 		_, _ = fmt.Fprintln(out)
 		t.printMembers(out, view.members, wide)
@@ -222,8 +225,13 @@ func (t *tool) printFleet(out io.Writer, view *fleetView, wide bool) {
 		return
 	}
 	_, _ = fmt.Fprintln(out, "\nNot well:")
-	table(out, []string{"OBJECT", "CLUSTER", "READY", "REASON", "SINCE", "MESSAGE"}, unwell[:min(len(unwell), maxUnwell)])
-	if more := len(unwell) - maxUnwell; more > 0 {
+	listRows(out, []string{"OBJECT", "CLUSTER", "READY", "REASON", "SINCE", "MESSAGE"}, unwell)
+}
+
+// listRows writes a table of at most maxUnwell rows.
+func listRows(out io.Writer, header []string, rows [][]cell) {
+	table(out, header, rows[:min(len(rows), maxUnwell)])
+	if more := len(rows) - maxUnwell; more > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", more)
 	}
 }
@@ -274,7 +282,7 @@ func (t *tool) printMembers(out io.Writer, members []flotillav1.MemberCluster, w
 			{text: or(member.Status.KubernetesVersion)},
 			counted(counts.Redises, member), counted(counts.NodePools, member), counted(counts.Nodes, member),
 			t.credentialCell(member),
-			{text: t.ago(&ready.LastTransitionTime)},
+			{text: t.ago(since(ready, member))},
 		}
 		if wide {
 			row = append(row, cell{text: or(member.Status.Endpoint)}, cell{text: or(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels)))}, cell{text: ready.Message})
@@ -313,42 +321,6 @@ func (t *tool) credentialCell(member *flotillav1.MemberCluster) cell {
 		shown.colour = red
 	}
 	return shown
-}
-
-// unwell lists what is not well: what is placed from the hub, by cluster, and what members have of their own.
-func (t *tool) unwell(view *fleetView) [][]cell {
-	var rows [][]cell
-	placed := map[string]bool{}
-	for _, object := range view.objects {
-		entries := 0
-		for _, entry := range entriesOf(object) {
-			if entry.Ready == metav1.ConditionTrue {
-				continue
-			}
-			entries++
-			placed[nameOf(object)+"@"+entry.Name] = true
-			rows = append(rows, []cell{
-				{text: nameOf(object)}, {text: entry.Name}, {string(entry.Ready), forStatus(entry.Ready)}, {text: or(entry.Reason)}, {text: t.ago(entry.Since)}, {text: entry.Message},
-			})
-		}
-		ready := condition(*object.GetConditions(), flotillav1.ConditionReady)
-		if entries == 0 && ready.Status != metav1.ConditionTrue {
-			rows = append(rows, []cell{
-				{text: nameOf(object)}, {text: "-"}, {string(ready.Status), forStatus(ready.Status)}, {text: or(ready.Reason)}, {text: t.ago(&ready.LastTransitionTime)}, {text: ready.Message},
-			})
-		}
-	}
-	for i := range view.members {
-		for _, item := range view.members[i].Status.Attention {
-			name := strings.ReplaceAll(strings.ToLower(item.Kind)+"/"+item.Namespace+"/"+item.Name, "//", "/")
-			if placed[name+"@"+view.members[i].Name] {
-				continue
-			}
-			rows = append(rows, []cell{{text: name}, {text: view.members[i].Name}, {"False", red}, {text: item.Reason}, {text: t.ago(item.Since)}, {}})
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b []cell) int { return strings.Compare(a[0].text+"@"+a[1].text, b[0].text+"@"+b[1].text) })
-	return rows
 }
 
 // entriesOf returns what a hub object says about each cluster.

@@ -156,7 +156,7 @@ func (w *world) run(args ...string) result {
 func (w *world) runInto(ctx context.Context, in io.Reader, out, errOut io.Writer, args ...string) int {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	return Run(ctx, append([]string{"--kubeconfig", w.kubeconfig}, args...), genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut})
+	return Run(ctx, "kubectl-flotilla test", append([]string{"--kubeconfig", w.kubeconfig}, args...), genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut})
 }
 
 // typist types the answers, and the terminal shows them.

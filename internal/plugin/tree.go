@@ -23,15 +23,17 @@ registration on the hub, if you may read it. A member that cannot be looked into
 func newTree(t *tool) *cobra.Command {
 	var cluster string
 	c := &cobra.Command{
-		Use:   "tree redis/NAME | nodepool/NAME",
+		Use:   "tree (redis|nodepool)/NAME",
 		Short: "Follow an object of the hub down to the nodes",
 		Long: `Follow an object of the hub to its copy in each cluster, and from there to what the copy consists of: StatefulSet, Pods
 and Nodes, or the Nodes of a pool. SINCE is how long each has been as it is.` + waysHelp,
 		Example: `  kubectl flotilla tree redis/cache -n shop
   kubectl flotilla tree nodepool/web -c eu-1`,
-		Args:              exactlyOne("redis/NAME or nodepool/NAME"),
+		Args:              oneObject,
 		ValidArgsFunction: t.completeTargets,
-		RunE:              func(c *cobra.Command, args []string) error { return t.tree(c.Context(), args[0], cluster) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.tree(c.Context(), strings.Join(args, "/"), cluster)
+		},
 	}
 	c.Flags().StringVarP(&cluster, "cluster", "c", "", "Only this cluster")
 	_ = c.RegisterFlagCompletionFunc("cluster", t.completeClusters)
@@ -65,8 +67,9 @@ func (t *tool) tree(ctx context.Context, argument, only string) error {
 		root.below = append(root.below, below)
 	}
 	if only != "" && len(root.below) == 0 {
-		return faultf("see kubectl flotilla tree "+argument, "%s is not placed in %q", of, only)
+		return faultf("see "+of.command("tree"), "%s is not placed in %q", of, only)
 	}
+	t.tellStalled(of.String(), *object.GetConditions())
 	t.printTree(root)
 	return nil
 }
@@ -115,10 +118,10 @@ func (t *tool) clusterBranch(ctx context.Context, into *ways, object fleet.Objec
 	return b, nil
 }
 
-// completeTargets offers the objects of the hub.
+// completeTargets offers the objects of the hub: redis/NAME, or NAME behind redis.
 func (t *tool) completeTargets(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	hub, err := t.hub()
-	if err != nil || len(args) > 0 {
+	if err != nil || len(args) > 1 || len(args) == 1 && strings.Contains(args[0], "/") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), requestTimeout)
@@ -133,8 +136,13 @@ func (t *tool) completeTargets(c *cobra.Command, args []string, _ string) ([]str
 	}
 	var names []string
 	for _, object := range view.objects {
-		if object.GetNamespace() == "" || object.GetNamespace() == namespace {
-			names = append(names, strings.ToLower(kindOf(object))+"/"+object.GetName())
+		kind := strings.ToLower(kindOf(object))
+		switch {
+		case object.GetNamespace() != "" && object.GetNamespace() != namespace:
+		case len(args) == 0:
+			names = append(names, kind+"/"+object.GetName())
+		case strings.EqualFold(args[0], kind):
+			names = append(names, object.GetName())
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -6,6 +6,7 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,14 +30,16 @@ const maxWarnings = 5
 func newWhy(t *tool) *cobra.Command {
 	var cluster string
 	c := &cobra.Command{
-		Use:   "why redis/NAME | nodepool/NAME -c CLUSTER",
+		Use:   "why (redis|nodepool)/NAME -c CLUSTER",
 		Short: "Say why an object is not ready in a cluster, and what to do",
 		Long: `Say why an object is not ready in a cluster: follow it down from the hub, name the deepest thing that is not well and
 since when, what that means and what to do, and show the last warnings about it.` + waysHelp,
 		Example:           `  kubectl flotilla why redis/cache -n shop -c eu-1`,
-		Args:              exactlyOne("redis/NAME or nodepool/NAME"),
+		Args:              oneObject,
 		ValidArgsFunction: t.completeTargets,
-		RunE:              func(c *cobra.Command, args []string) error { return t.why(c.Context(), args[0], cluster) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.why(c.Context(), strings.Join(args, "/"), cluster)
+		},
 	}
 	c.Flags().StringVarP(&cluster, "cluster", "c", "", "The cluster (required)")
 	_ = c.RegisterFlagCompletionFunc("cluster", t.completeClusters)
@@ -50,7 +53,7 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 		return err
 	}
 	if cluster == "" {
-		return faultf("name it with -c CLUSTER; kubectl flotilla tree "+argument+" shows them all", "the cluster is missing")
+		return faultf("name it with -c CLUSTER; "+of.command("tree")+" shows them all", "the cluster is missing")
 	}
 	hub, err := t.hub()
 	if err != nil {
@@ -78,6 +81,8 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 	}
 	root := ofCondition(of.kind.Name, strings.Trim(of.key.Namespace+"/"+of.key.Name, "/"), *object.GetConditions())
 	root.below = []*branch{seen}
+	t.tellStalled(of.String(), *object.GetConditions())
+	t.tellStalled("membercluster/"+member.Name, member.Status.Conditions)
 	t.printTree(root)
 	t.tell("")
 	cause := causeOf(seen, member)
@@ -98,6 +103,19 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 		t.tell("What it means: %s", meaning)
 	}
 	return t.warnings(ctx, into, member, of)
+}
+
+// tellStalled says first what only goes on when a person acts.
+func (t *tool) tellStalled(name string, conditions []metav1.Condition) {
+	stalled := condition(conditions, flotillav1.ConditionStalled)
+	if stalled.Status != metav1.ConditionTrue {
+		return
+	}
+	t.tell("%s", paint(t.Out, red, fmt.Sprintf("%s is stalled for %s: %s: %s", name, t.ago(&stalled.LastTransitionTime), stalled.Reason, stalled.Message)))
+	if meaning := meaningOf(stalled.Reason); meaning != "" {
+		t.tell("What it means: %s", meaning)
+	}
+	t.tell("")
 }
 
 // notChosen says why a member is not among those of an object.
