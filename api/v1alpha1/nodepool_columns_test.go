@@ -4,6 +4,7 @@
 package v1alpha1_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -74,7 +75,7 @@ func TestNodePool_Columns(t *testing.T) {
 			if err := server.Client.Create(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = server.Client.Delete(t.Context(), pool) })
+			t.Cleanup(func() { _ = server.Client.Delete(context.Background(), pool) })
 			pool.Status = tc.status
 			if err := server.Client.Status().Update(t.Context(), pool); err != nil {
 				t.Fatal(err)

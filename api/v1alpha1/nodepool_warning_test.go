@@ -5,6 +5,7 @@ package v1alpha1_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -69,7 +70,7 @@ func applyFile(t *testing.T, path string) {
 		if err := server.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = server.Client.Delete(t.Context(), object) })
+		t.Cleanup(func() { _ = server.Client.Delete(context.Background(), object) })
 	}
 }
 
@@ -109,7 +110,7 @@ func TestNodePool_NoExecute_is_warned_of(t *testing.T) {
 	if got := warnings.during(t, create(kept)); !strings.Contains(got, "does not tolerate example.com/drain, without") {
 		t.Errorf("creating: got %q", got)
 	}
-	t.Cleanup(func() { _ = c.Delete(t.Context(), kept) })
+	t.Cleanup(func() { _ = c.Delete(context.Background(), kept) })
 	update := func(change func()) string {
 		t.Helper()
 		change()

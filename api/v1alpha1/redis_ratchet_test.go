@@ -56,7 +56,7 @@ func TestRedis_Ratcheting(t *testing.T) {
 	if err := server.Client.Create(t.Context(), lenient); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Client.Delete(t.Context(), strict) })
+	t.Cleanup(func() { _ = server.Client.Delete(context.Background(), strict) })
 
 	redis := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{"port": int64(9121), "config": map[string]any{"loadmodule": "/x.so"}},
