@@ -201,8 +201,8 @@ func TestReconcile_refusals(t *testing.T) {
 		"unknown field in an override":             {override(`{"replica":5}`), nil, flotillav1.ReasonOverrideInvalid},
 		"placement in an override":                 {override(`{"placement":{"all":true}}`), nil, flotillav1.ReasonOverrideInvalid},
 		"a value that the member's schema refuses": {override(`{"replicas":500}`), nil, flotillav1.ReasonApplyFailed},
-		"system namespace":                         {func(r *flotillav1.Redis) { r.Namespace, r.Name = "default", "refused" }, nil, flotillav1.ReasonNamespaceNotAllowed},
-		"system namespace that is allowed":         {func(r *flotillav1.Redis) { r.Namespace, r.Name = "default", "allowed" }, func(o *Options) { o.AllowedNamespaces = []string{"defa*"} }, ""},
+		"system namespace":                         {func(r *flotillav1.Redis) { r.Namespace, r.Name = "default", r.Namespace }, nil, flotillav1.ReasonNamespaceNotAllowed},
+		"system namespace that is allowed":         {func(r *flotillav1.Redis) { r.Namespace, r.Name = "default", r.Namespace }, func(o *Options) { o.AllowedNamespaces = []string{"defa*"} }, ""},
 		"namespaces are not created":               {func(*flotillav1.Redis) {}, func(o *Options) { o.CreateNamespaces = false }, flotillav1.ReasonNamespaceMissing},
 	}
 	for name, tc := range tests {

@@ -86,8 +86,7 @@ func TestSetup(t *testing.T) {
 	g.Expect(f.member.Delete(ctx, copyOf(redis))).To(Succeed())
 	g.Eventually(func() bool {
 		return f.get(f.member, placed) && fleet.IsOurs(placed, hubID) && *placed.Spec.Replicas == 2
-	}).
-		WithTimeout(20 * time.Second).Should(BeTrue())
+	}).Should(BeTrue())
 
 	// A deletion goes through without anything else happening.
 	g.Expect(f.hub.Delete(ctx, copyOf(redis))).To(Succeed())

@@ -205,11 +205,13 @@ func (f *fixture) read(c client.Client, object client.Object) {
 	}
 }
 
+// create creates an object until the end of the test: summaries count all of a member.
 func (f *fixture) create(c client.Client, object client.Object) {
 	f.t.Helper()
 	if err := c.Create(context.Background(), object); err != nil {
 		f.t.Fatal(err)
 	}
+	f.t.Cleanup(func() { _ = c.Delete(context.Background(), object) })
 }
 
 // status changes the status of an object.
