@@ -180,7 +180,7 @@ func TestReconcile_a_settled_redis_costs_no_writes(t *testing.T) {
 			e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonUpdated)
 			before := e.versions()
 			for range 10 {
-				e.clock.SetTime(e.clock.Now().Add(time.Minute))
+				e.later(time.Minute)
 				// Another process, as after a crash or an upgrade.
 				e.redis = &redis.Reconciler{Members: e.directory, Recorder: e.recorder, Clock: e.clock}
 				if wrote := e.pass("web"); len(wrote) > 0 {

@@ -49,7 +49,7 @@ func TestReconcile_creates_what_a_redis_needs_and_then_rests(t *testing.T) {
 
 	// No controller creates the Pods here, which is said once.
 	for range 2 {
-		e.clock.SetTime(e.clock.Now().Add(time.Hour))
+		e.later(time.Hour)
 		e.pass("web")
 		if wrote := e.pass("web"); len(wrote) > 0 {
 			t.Errorf("a pass without a difference wrote %v", wrote)

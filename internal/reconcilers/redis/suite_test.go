@@ -117,6 +117,16 @@ func cachedLists() []client.ObjectList {
 	}
 }
 
+// later moves the clock on by that much from now. Its time stands still between moves, while the API server stamps objects
+// with the real one, which is further on by then.
+func (e *env) later(by time.Duration) {
+	now := e.clock.Now()
+	if real := time.Now(); real.After(now) {
+		now = real
+	}
+	e.clock.SetTime(now.Add(by))
+}
+
 // waitForCaches waits until the caches show what the API server has.
 func (e *env) waitForCaches() {
 	e.Helper()

@@ -72,7 +72,7 @@ func TestReconcile_a_pod_that_cannot_be_created_is_explained(t *testing.T) {
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.4" })
 	e.settle("web")
 	e.observeTemplate()
-	e.clock.SetTime(e.clock.Now().Add(17 * time.Second))
+	e.later(17 * time.Second)
 	e.settle("web")
 	for condition, status := range map[string]metav1.ConditionStatus{
 		flotillav1.ConditionPodsCreated: metav1.ConditionFalse, flotillav1.ConditionRolloutBlocked: metav1.ConditionTrue, flotillav1.ConditionDegraded: metav1.ConditionTrue,
@@ -101,7 +101,7 @@ func TestReconcile_a_spec_that_asks_for_less_is_rolled_out_past_a_quota(t *testi
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Resources = memory("512Mi") })
 	e.settle("web")
 	e.observeTemplate()
-	e.clock.SetTime(e.clock.Now().Add(17 * time.Second))
+	e.later(17 * time.Second)
 	e.pass("web")
 	e.Expect(e.going("web-0", "web-1")).To(Equal([]string{"web-1"}), "the replica that asks for more than the spec makes room")
 	e.settle("web")
@@ -122,7 +122,7 @@ func TestReconcile_a_quota_costs_no_primary_without_approval(t *testing.T) {
 	e.settle("web")
 	e.observeTemplate()
 	e.refuseCreation("web-1", `pods "web-1" is forbidden: exceeded quota: team`)
-	e.clock.SetTime(e.clock.Now().Add(17 * time.Second))
+	e.later(17 * time.Second)
 	e.settle("web")
 	e.Expect(e.going("web-0")).To(BeEmpty())
 	set := &appsv1.StatefulSet{}
@@ -139,14 +139,14 @@ func TestReconcile_a_quota_costs_no_primary_without_approval(t *testing.T) {
 func TestReconcile_an_old_event_explains_nothing(t *testing.T) {
 	e := newEnv(t)
 	e.withMemory()
-	e.clock.SetTime(e.clock.Now().Add(time.Hour))
+	e.later(time.Hour)
 	e.remove("web-1", &corev1.Pod{})
 	e.runStatefulSet("web", true)
 	e.settle("web")
 	e.refuseCreation("web-2", quotaWords)
 	e.remove("web-2", &corev1.Pod{})
 	e.settle("web")
-	e.clock.SetTime(e.clock.Now().Add(17 * time.Second))
+	e.later(17 * time.Second)
 	e.settle("web")
 	e.expectCondition("web", flotillav1.ConditionPodsCreated, metav1.ConditionFalse, flotillav1.ReasonPodNotCreated)
 	e.expectMessage("web", flotillav1.ConditionPodsCreated, "kubectl get events")
@@ -182,6 +182,7 @@ func TestReconcile_a_pod_that_does_not_end_is_explained(t *testing.T) {
 			e.change("web", func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.4" })
 			e.settle("web")
 			e.observeTemplate()
+			e.later(0)
 			e.pass("web")
 			result, err := e.try("web")
 			if err != nil || result.RequeueAfter > 3*time.Minute {
@@ -189,7 +190,7 @@ func TestReconcile_a_pod_that_does_not_end_is_explained(t *testing.T) {
 			}
 			e.expectCondition("web", flotillav1.ConditionRolloutBlocked, metav1.ConditionFalse, flotillav1.ReasonNone)
 			// A grace period of a minute, and another minute.
-			e.clock.SetTime(e.clock.Now().Add(2*time.Minute + time.Second))
+			e.later(2*time.Minute + time.Second)
 			e.settle("web")
 			for _, condition := range []string{flotillav1.ConditionRolloutBlocked, flotillav1.ConditionDegraded} {
 				e.expectCondition("web", condition, metav1.ConditionTrue, tc.reason)
