@@ -6,11 +6,9 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +16,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -363,62 +360,4 @@ func effectOf(before, after fleet.Object) string {
 // evicts says whether a pool has a taint that evicts Pods.
 func evicts(pool *flotillav1.NodePool) bool {
 	return slices.ContainsFunc(pool.Spec.Taints, func(taint flotillav1.NodePoolTaint) bool { return taint.Effect == corev1.TaintEffectNoExecute })
-}
-
-// changedFields names the fields of a spec that differ, with both values where these are short.
-func changedFields(before, after any) []string {
-	var changed []string
-	compareFields("", toFields(before), toFields(after), &changed)
-	slices.Sort(changed)
-	return changed
-}
-
-// toFields is a value as JSON has it.
-func toFields(value any) any {
-	var fields any
-	document, err := json.Marshal(value)
-	if err == nil {
-		err = json.Unmarshal(document, &fields)
-	}
-	if err != nil {
-		return nil
-	}
-	return fields
-}
-
-func compareFields(path string, before, after any, changed *[]string) {
-	old, isMap := before.(map[string]any)
-	next, isMapToo := after.(map[string]any)
-	if isMap && isMapToo {
-		keys := map[string]bool{}
-		for key := range old {
-			keys[key] = true
-		}
-		for key := range next {
-			keys[key] = true
-		}
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			compareFields(strings.TrimPrefix(path+"."+key, "."), old[key], next[key], changed)
-		}
-		return
-	}
-	if !equality.Semantic.DeepEqual(before, after) {
-		*changed = append(*changed, fmt.Sprintf("%s %s → %s", path, shortJSON(before), shortJSON(after)))
-	}
-}
-
-// shortJSON is a value in a few characters.
-func shortJSON(value any) string {
-	const limit = 60
-	if value == nil {
-		return "unset"
-	}
-	document, err := json.Marshal(value)
-	if err != nil {
-		return "?"
-	}
-	if text := string(document); len(text) <= limit {
-		return strings.Trim(text, `"`)
-	}
-	return fmt.Sprintf("(%d bytes)", len(document))
 }
