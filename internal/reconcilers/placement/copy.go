@@ -154,8 +154,9 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 		return 0, p.hold(ctx, found)
 	}
 	desired.SetUID(found.GetUID())
-	if changes {
-		// A cache that does not show the last change yet would have it made, and dated, once more.
+	if changes || len(want.Left) > 0 {
+		// A cache that does not show the last change yet would have it made, and dated, once more; or would have fields left
+		// out that placement has taken back meanwhile.
 		desired.SetResourceVersion(found.GetResourceVersion())
 	}
 	if err := p.handOver(ctx, found, desired, want.Left); err != nil {

@@ -250,6 +250,28 @@ func TestReconcile_hands_over_in_an_object_that_was_a_copy_before(t *testing.T) 
 	f.wantHandedOver(again)
 }
 
+func TestReconcile_a_stale_cache_resets_no_field_that_was_taken_back(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	redis := f.newRedis(func(r *flotillav1.Redis) { r.Spec.Replicas, r.Spec.Image = new(int32(5)), "redis:7.0" })
+	f.settle(redis)
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = leave("replicas", "image") })
+	f.settle(redis)
+	stale := copyOf(redis)
+	f.get(f.member, stale)
+	stale.Spec.Port = 7000
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = nil })
+	f.settle(redis)
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = leave("replicas", "image") })
+	current := f.directory.member
+	f.directory.member = staleCache{uncached{client: f.member}, stale}
+	f.pass(redis, "")
+	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay {
+		t.Errorf("want a silent retry, got %+v", result)
+	}
+	f.directory.member = current
+	f.wantHandedOver(redis)
+}
+
 // noApply is a member that the manager loses before it applies anything.
 type noApply struct{ client.Client }
 
