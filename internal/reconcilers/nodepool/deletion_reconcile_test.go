@@ -5,9 +5,11 @@ package nodepool
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,5 +100,44 @@ func TestReconcile_deletion_waits_for_a_paused_member(t *testing.T) {
 	h.until("away", func(g Gomega) { h.gone(g, "away") })
 	if got := h.valuesOf("away-1"); !slices.Equal(got, []string{absent, absent, absent}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestReconcile_pool_waits_for_patches_on_their_way deletes a pool while a node is about to join it: what is written for
+// a pool that is gone would stay on the node for ever.
+func TestReconcile_pool_waits_for_patches_on_their_way(t *testing.T) {
+	h := newHarness(t, shared)
+	h.newNodes("late", "late-1")
+	h.create(selecting("late", valued("x")))
+	h.applied("late", 1)
+	h.newNodes("late", "late-2")
+	deleted := false
+	h.wire.intercept(func(write string) *http.Response {
+		if deleted || !strings.HasPrefix(write, "PATCH /api/v1/nodes/late-2") {
+			return nil
+		}
+		deleted = true
+		h.delete(h.pool("late"))
+		pass := func() {
+			h.clock.SetTime(h.clock.Now().Add(lagInterval))
+			_, _ = h.pools.Reconcile(context.Background(), request(memberName, "late"))
+			_, _ = h.nodes.Reconcile(context.Background(), request(memberName, "late-1"))
+		}
+		NewWithT(t).Eventually(func(g Gomega) {
+			pass()
+			g.Expect(h.node("late-1").Annotations).NotTo(HaveKey(flotillav1.AnnotationNodeRecord))
+		}).WithTimeout(20 * time.Second).WithPolling(20 * time.Millisecond).Should(Succeed())
+		h.cached(h.node("late-1"))
+		for range 3 {
+			pass()
+		}
+		return nil
+	})
+	h.until("late", func(g Gomega) {
+		g.Expect(deleted).To(BeTrue())
+		h.gone(g, "late")
+	})
+	if got := h.valuesOf("late-2"); !slices.Equal(got, []string{absent, absent, absent}) {
+		t.Errorf("a node carries keys of a pool that is gone: %v", got)
 	}
 }

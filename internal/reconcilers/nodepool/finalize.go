@@ -35,8 +35,13 @@ func (r *PoolReconciler) finalize(ctx context.Context, member cluster.Cluster, a
 	if !controllerutil.ContainsFinalizer(pool, flotillav1.FinalizerNodePool) {
 		return reconcile.Result{}, nil
 	}
+	underway := r.Ledger.mayBeWrittenFor(at, pool.UID)
 	if found.carriers > 0 {
 		return r.clean(ctx, member, at, pool, found)
+	}
+	if underway {
+		// A patch for a pool that is gone would stay on its node for ever.
+		return reconcile.Result{RequeueAfter: lagInterval}, nil
 	}
 	// The cache may lag behind the node controller's last patches.
 	carriers, err := liveCarriers(ctx, member, pool.Name)

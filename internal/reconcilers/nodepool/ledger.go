@@ -39,6 +39,11 @@ type Ledger struct {
 	members map[nodeKey]membership
 	gone    map[types.UID]time.Time
 	untold  map[poolKey]*news
+	// begun counts the passes over nodes, running has the number of each that has not ended, and deletions what begun was
+	// when a pool was first found to be deleted.
+	begun     uint64
+	running   map[nodeKey]uint64
+	deletions map[poolKey]deletion
 	// usages are what the Pods of a member ask for, and reading the members where somebody finds it out.
 	usages  map[multicluster.ClusterName]usage
 	reading map[multicluster.ClusterName]bool
@@ -57,6 +62,11 @@ type (
 	}
 	// failure is why a node could not be patched, as a condition says it.
 	failure struct{ reason, message string }
+	// deletion is when a pool was found to be deleted, counted in passes over nodes.
+	deletion struct {
+		uid   types.UID
+		begun uint64
+	}
 	// pass is what the last pass of a pool saw.
 	pass struct {
 		at         time.Time
@@ -173,6 +183,41 @@ func (l *Ledger) isWaiting(pool poolKey) bool {
 	return l.waiting[pool]
 }
 
+// working notes a pass over a node until the function it returns is called.
+func (l *Ledger) working(node nodeKey) func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running == nil {
+		l.running = map[nodeKey]uint64{}
+	}
+	l.begun++
+	l.running[node] = l.begun
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.running, node)
+	}
+}
+
+// mayBeWrittenFor reports whether a pass over a node of the member still runs that began before the pool was found to be
+// deleted. Later ones see the deletion, because both controllers read the same cache.
+func (l *Ledger) mayBeWrittenFor(pool poolKey, uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.deletions == nil {
+		l.deletions = map[poolKey]deletion{}
+	}
+	if l.deletions[pool].uid != uid {
+		l.deletions[pool] = deletion{uid, l.begun}
+	}
+	for node, number := range l.running {
+		if node.cluster == pool.cluster && number <= l.deletions[pool].begun {
+			return true
+		}
+	}
+	return false
+}
+
 // claimUsage returns what is known of a member's Pods, and whether the caller is to read them anew and set it.
 func (l *Ledger) claimUsage(clusterName multicluster.ClusterName, now time.Time) (usage, bool) {
 	l.mu.Lock()
@@ -207,6 +252,7 @@ func (l *Ledger) forgetPool(pool poolKey) {
 	delete(l.wrote, pool)
 	delete(l.waiting, pool)
 	delete(l.untold, pool)
+	delete(l.deletions, pool)
 }
 
 // forgetNode drops what is known about a node that is gone.
@@ -228,5 +274,6 @@ func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
 	maps.DeleteFunc(l.passes, func(pool poolKey, _ pass) bool { return pool.cluster == name })
 	maps.DeleteFunc(l.wrote, func(pool poolKey, _ time.Time) bool { return pool.cluster == name })
 	maps.DeleteFunc(l.untold, func(pool poolKey, _ *news) bool { return pool.cluster == name })
+	maps.DeleteFunc(l.deletions, func(pool poolKey, _ deletion) bool { return pool.cluster == name })
 	maps.DeleteFunc(l.waiting, func(pool poolKey, _ bool) bool { return pool.cluster == name })
 }

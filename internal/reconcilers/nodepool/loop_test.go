@@ -143,7 +143,7 @@ func TestReport_membership_loop_names_the_pools(t *testing.T) {
 // TestProperty_pools_that_select_by_labels_of_pools_come_to_an_end lets pools select by what others of them set.
 func TestProperty_pools_that_select_by_labels_of_pools_come_to_an_end(t *testing.T) {
 	loops := 0
-	for seed := range uint64(4000) {
+	for seed := range randomHistories {
 		c := chaos{rand.New(rand.NewPCG(seed, 5))}
 		w := newWorld(t)
 		for i := range 2 + c.IntN(4) {

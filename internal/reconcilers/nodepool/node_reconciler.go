@@ -61,6 +61,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 		return reconcile.Result{}, err
 	}
 	at := nodeKey{req.ClusterName, req.Name}
+	// Before the pools are read: a pool that goes waits for the passes that may not know of its deletion.
+	defer r.Ledger.working(at)()
 	node := &corev1.Node{}
 	if err := member.GetClient().Get(ctx, req.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
