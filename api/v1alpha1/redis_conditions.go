@@ -97,8 +97,10 @@ const (
 	ReasonCrashing = "Crashing"
 	// ReasonOOMKilled says that the server of a Pod needed more memory than its limit. Raise resources.limits.memory or lower memory.maxMemory.
 	ReasonOOMKilled = "OOMKilled"
-	// ReasonDiskFull says that the volume of a Pod cannot be written. Raise storage.size.
+	// ReasonDiskFull says that the volume of a Pod cannot be written, so that its server refuses writes. Make room or raise storage.size; do not delete the Pod, whose server holds what it could not write.
 	ReasonDiskFull = "DiskFull"
+	// ReasonSnapshotFailed says that the last snapshot of a Pod's server failed, so that it refuses writes. See the log of the Pod: its volume may be full, or its memory too small to fork; do not delete the Pod, whose server holds what is in no snapshot.
+	ReasonSnapshotFailed = "SnapshotFailed"
 	// ReasonVolumeLost says that the volume behind a claim is gone. Restore it, or delete the claim and its Pod to start that Pod without data.
 	ReasonVolumeLost = "VolumeLost"
 	// ReasonVolumeDeleting says that a claim was deleted and ends with its Pod. The primary is not replaced meanwhile; take a copy of the data.

@@ -178,7 +178,7 @@ func trimContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus 
 			state.Terminated.Message, state.Terminated.ContainerID = "", ""
 		}
 		trimmed = append(trimmed, corev1.ContainerStatus{
-			Name: status.Name, Ready: status.Ready, RestartCount: status.RestartCount, Image: status.Image, State: state,
+			Name: status.Name, Ready: status.Ready, Started: status.Started, RestartCount: status.RestartCount, Image: status.Image, State: state,
 		})
 	}
 	return trimmed

@@ -24,7 +24,7 @@ var memberReasons = sets.New(
 	flotillav1.ReasonScaledToZero, flotillav1.ReasonSecretMissing, flotillav1.ReasonSettled,
 	flotillav1.ReasonUpdated, flotillav1.ReasonVolumesPending,
 	flotillav1.ReasonUnschedulable, flotillav1.ReasonImageUnavailable, flotillav1.ReasonContainerNotCreated, flotillav1.ReasonCrashing,
-	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting,
+	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonSnapshotFailed, flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting,
 	flotillav1.ReasonExpanding, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible, flotillav1.ReasonTwoPasswords,
 	flotillav1.ReasonMembershipLoop, flotillav1.ReasonSelectorNotExact,
 	flotillav1.ReasonWaitingForApproval, flotillav1.ReasonPrunable, flotillav1.ReasonPreviousRejected, flotillav1.ReasonPodsExist, flotillav1.ReasonCreatingPods,

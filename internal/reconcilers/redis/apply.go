@@ -208,6 +208,9 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 		if !ok {
 			continue
 		}
+		if err := readProbe(ctx, member.GetAPIReader(), seen, &view); err != nil {
+			return err
+		}
 		if view.risk, err = liveRisk(ctx, member.GetAPIReader(), s, view); err != nil {
 			return err
 		}
@@ -237,7 +240,7 @@ func liveRisk(ctx context.Context, reader client.Reader, s *state, p pod) (*prob
 	if err := now.readClaim(ctx, reader, p.ordinal); err != nil {
 		return nil, err
 	}
-	return volumeRisk(&s.spec, p.name, p.ordinal, now.claims[p.ordinal]), nil
+	return riskOf(&s.spec, p, now.claims[p.ordinal]), nil
 }
 
 // forgetForce removes the annotation that has let an empty primary start. It was for this volume and this once.

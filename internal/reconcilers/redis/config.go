@@ -88,6 +88,8 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 		"repl-diskless-load disabled",
 		"replica-read-only yes",
 		"replica-serve-stale-data yes",
+		// A replica that cannot write to its volume would end itself at the next write of its primary.
+		"replica-ignore-disk-write-errors yes",
 		// A primary that has nothing to say says so often enough for a short repl-timeout.
 		"repl-ping-replica-period 5",
 		// On SIGTERM the primary waits this long for its replicas to catch up.

@@ -49,6 +49,8 @@ type diagnosis struct {
 	emptyVolume string
 	// stuck says that the Pod is being deleted and does not end.
 	stuck bool
+	// unwritten says why its server may hold data that its volume lacks; empty when it does not.
+	unwritten string
 }
 
 // diagnose says why a Pod is not Ready, as far as its status tells.

@@ -26,7 +26,7 @@ var alarming = []string{
 // ills are reasons of Degraded and StorageReady that do not pass by themselves.
 var ills = []string{
 	flotillav1.ReasonUnschedulable, flotillav1.ReasonImageUnavailable, flotillav1.ReasonContainerNotCreated, flotillav1.ReasonCrashing,
-	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck,
+	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonSnapshotFailed, flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck,
 	flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible,
 }
 

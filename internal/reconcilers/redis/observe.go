@@ -92,6 +92,8 @@ type pod struct {
 	ready     bool
 	// changed is when ready last changed.
 	changed time.Time
+	// probed says that its server runs and does not pass its readiness probe, whose output is in events only.
+	probed bool
 	// risk says why the Pod must not be replaced; nil when it may. The plan fills it.
 	risk *problem
 	// diagnosis says why the Pod is not Ready, as far as that is known.
@@ -216,6 +218,9 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 		view, ok := viewPod(seen, s.statefulSet)
 		if !ok {
 			continue
+		}
+		if err := readProbe(ctx, member.GetAPIReader(), seen, &view); err != nil {
+			return err
 		}
 		if err := s.observeNode(ctx, member.GetAPIReader(), &view); err != nil {
 			return err

@@ -4,6 +4,7 @@
 package redis
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,7 +64,7 @@ func planFor(s *state) plan {
 	}
 	p.hash = podHash(&s.spec, s.password.versions()...)
 	for i := range s.pods {
-		s.pods[i].risk = volumeRisk(&s.spec, s.pods[i].name, s.pods[i].ordinal, s.claims[s.pods[i].ordinal])
+		s.pods[i].risk = riskOf(&s.spec, s.pods[i], s.claims[s.pods[i].ordinal])
 	}
 	p.rollout = rolloutOf(s, p.hash, s.pods)
 	if s.spec.Paused {
@@ -86,6 +87,11 @@ func planFor(s *state) plan {
 		p.rollout.replace = nil
 	}
 	return p
+}
+
+// riskOf says why a Pod must not be replaced, nil when it may be.
+func riskOf(s *flotillav1.RedisSpec, p pod, claim *corev1.PersistentVolumeClaim) *problem {
+	return cmp.Or(volumeRisk(s, p.name, p.ordinal, claim), memoryRisk(s, p))
 }
 
 // stopFor says why a pass must not touch anything.

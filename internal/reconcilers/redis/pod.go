@@ -47,6 +47,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 	}
 	if !view.ready {
 		view.diagnosis = diagnose(seen)
+		view.probed = probed(seen, view.ready)
 	}
 	return view, true
 }

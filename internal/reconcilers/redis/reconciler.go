@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +28,8 @@ const (
 	kind = "Redis"
 	// conflictDelay lets the cache see what the conflict was about.
 	conflictDelay = 500 * time.Millisecond
-	// unseenDelay is for what no watch tells and a Redis waits for: Secrets are not watched, nor are objects that lack our
-	// label.
+	// unseenDelay is for what no watch tells and a Redis waits for: Secrets and events are not watched, nor are objects that
+	// lack our label.
 	unseenDelay = 30 * time.Second
 	// passwordDelay is how often the Secret of a Redis that is well is read. A kubelet takes about as long to tell the Pods.
 	passwordDelay = time.Minute
@@ -165,6 +166,9 @@ func recheck(s *state, p plan) time.Duration {
 	}
 	if wait := waited(s); wait > 0 {
 		sooner(wait)
+	}
+	if slices.ContainsFunc(s.pods, func(p pod) bool { return p.probed }) {
+		sooner(unseenDelay)
 	}
 	switch {
 	case p.stop != nil && p.stop.reason != flotillav1.ReasonConfigRejected || len(s.foreign) > 0:

@@ -95,6 +95,7 @@ maxmemory-policy noeviction
 repl-diskless-load disabled
 replica-read-only yes
 replica-serve-stale-data yes
+replica-ignore-disk-write-errors yes
 repl-ping-replica-period 5
 shutdown-timeout 10
 `

@@ -247,24 +247,42 @@ func rdbTopology() string {
 	return strings.ReplaceAll(topologyOf(initialized), "PERSISTENCE=AOF", "PERSISTENCE=RDB")
 }
 
+// The answers of servers that cannot persist, as Redis 7.0 and 8.0 and Valkey 8.1 give them.
+const (
+	appendFailed   = "MISCONF Errors writing to the AOF file: No space left on device"
+	snapshotFailed = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error."
+)
+
 func TestProbes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ordinal, ping, info string
 		live, ready         bool
 		persistence, says   string
 	}{
-		"a primary that answers":            {"0", "PONG", "", true, true, "", ""},
-		"a server that loads":               {"0", "LOADING Redis is loading the dataset in memory", "", true, false, "", ""},
-		"a server that runs a script":       {"0", "BUSY Redis is busy running a script.", "", true, false, "", ""},
-		"another password":                  {"0", "NOAUTH Authentication required.", "", true, false, "", ""},
-		"no answer":                         {"0", "", "", false, false, "", ""},
-		"a replica in sync":                 {"1", "PONG", "role:slave\r\nmaster_link_status:up\r\n", true, true, "", ""},
-		"a replica without its primary":     {"1", "PONG", "role:slave\r\nmaster_link_status:down\r\n", true, false, "", ""},
-		"a full disk":                       {"0", "PONG", "", true, false, "aof_enabled:1\r\naof_last_write_status:err\r\n", "DiskFull: the append-only file cannot be written"},
-		"a disk too full for a snapshot":    {"0", "PONG", "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\n", "DiskFull: the last snapshot could not be written"},
-		"a snapshot that nobody asks for":   {"0", "PONG", "", true, true, "rdb_last_bgsave_status:err\r\naof_enabled:1\r\naof_last_write_status:ok\r\n", ""},
-		"a client that warns first":         {"0", "Warning: something\nPONG", "", true, true, "", ""},
-		"a replica that serves no old data": {"1", "MASTERDOWN Link with MASTER is down", "", true, false, "", ""},
+		"a primary that answers":        {"0", "PONG", "", true, true, "", ""},
+		"a server that loads":           {"0", "LOADING Redis is loading the dataset in memory", "", true, false, "", "The server is loading its data"},
+		"a server that runs a script":   {"0", "BUSY Redis is busy running a script.", "", true, false, "", "The server answers: BUSY"},
+		"another password":              {"0", "NOAUTH Authentication required.", "", true, false, "", "NOAUTH"},
+		"too many clients":              {"0", "AUTH failed: ERR max number of clients reached\nError: Connection reset by peer", "", true, false, "", "max number of clients"},
+		"an error of a later version":   {"0", "NEWERROR something", "", true, false, "", "NEWERROR something"},
+		"no answer":                     {"0", "", "", false, false, "", "The server does not answer"},
+		"no client":                     {"0", "/bin/sh: 1: redis-cli: not found", "", false, false, "", "redis-cli: not found"},
+		"a replica in sync":             {"1", "PONG", "role:slave\r\nmaster_link_status:up\r\n", true, true, "", ""},
+		"a replica without its primary": {"1", "PONG", "role:slave\r\nmaster_link_status:down\r\n", true, false, "", ""},
+		"a full disk":                   {"0", appendFailed, "", true, false, "rdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_last_write_status:err\r\n", "DiskFull: the append-only file cannot be written, so writes are refused: " + appendFailed},
+		"a failed snapshot":             {"0", snapshotFailed, "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\naof_last_write_status:ok\r\n", "SnapshotFailed: the last snapshot failed, so writes are refused: "},
+		"a failed snapshot beside a healthy append-only file": {
+			"0", snapshotFailed, "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:1\r\naof_last_write_status:ok\r\n",
+			"SnapshotFailed: the last snapshot failed, so writes are refused; the append-only file has all data: ",
+		},
+		"both failed":                          {"0", snapshotFailed, "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:1\r\naof_last_write_status:err\r\n", "DiskFull: "},
+		"a failed snapshot of Valkey":          {"0", strings.ReplaceAll(snapshotFailed, "Redis", "Valkey"), "", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\n", "SnapshotFailed: "},
+		"a replica with a full disk":           {"1", appendFailed, "role:slave\r\nmaster_link_status:up\r\n", true, false, "aof_enabled:1\r\naof_last_write_status:err\r\n", "DiskFull: "},
+		"a replica with a failed snapshot":     {"1", snapshotFailed, "role:slave\r\nmaster_link_status:up\r\n", true, false, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\n", "SnapshotFailed: "},
+		"a snapshot that stops no writes":      {"0", "PONG", "", true, true, "rdb_last_bgsave_status:err\r\naof_enabled:0\r\n", ""},
+		"a snapshot that no save point wanted": {"0", "PONG", "", true, true, "rdb_last_bgsave_status:err\r\naof_enabled:1\r\naof_last_write_status:ok\r\n", ""},
+		"a client that warns first":            {"0", "Warning: something\nPONG", "", true, true, "", ""},
+		"a replica that serves no old data":    {"1", "MASTERDOWN Link with MASTER is down", "", true, false, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, topologyOf(), tc.ordinal)

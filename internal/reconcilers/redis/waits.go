@@ -136,7 +136,7 @@ func (s *state) observeNode(ctx context.Context, reader client.Reader, p *pod) e
 		p.diagnosis = diagnosis{reason: flotillav1.ReasonTerminationStuck, stuck: true, why: fmt.Sprintf(
 			"it should have ended by %s, and its node %s is Ready; look at its finalizers, and at the log of the kubelet there", p.ends.UTC().Format(time.RFC3339), p.node)}
 	case trouble != "":
-		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, why: fmt.Sprintf("its node %s", trouble)}
+		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, unwritten: p.unwritten, why: fmt.Sprintf("its node %s", trouble)}
 	}
 	return nil
 }

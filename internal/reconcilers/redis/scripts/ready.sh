@@ -1,22 +1,28 @@
 #!/bin/sh
-# Readiness: the server answers and can write to its volume, and a replica is linked to its primary and in sync.
+# Readiness: the server answers and takes writes, and a replica is linked to its primary and in sync.
 set -u
 . "${FLOTILLA_CONFIG_DIR:-/etc/flotilla}/client.sh"
 
-# unready MESSAGE ends the probe; the message becomes an event of the Pod.
+# unready MESSAGE ends the probe; the message becomes an event of the Pod, and from there a condition of the Redis.
 unready() {
 	printf '%s\n' "$1"
 	exit 1
 }
 
-case $(ask -h 127.0.0.1 -p "$port" ping) in
+answer=$(ask -h 127.0.0.1 -p "$port" ping)
+case $answer in
 *PONG) ;;
 *LOADING*) unready "The server is loading its data" ;;
-*) unready "The server does not answer PONG" ;;
-esac
-case $(ask -h 127.0.0.1 -p "$port" info persistence) in
-*aof_last_write_status:err*) unready "DiskFull: the append-only file cannot be written, so that writes are refused" ;;
-*rdb_last_bgsave_status:err*aof_enabled:0*) unready "DiskFull: the last snapshot could not be written, so that writes are refused" ;;
+*MISCONF*)
+	# The answer names a failed snapshot first, even if the append-only file cannot be written either.
+	case $(ask -h 127.0.0.1 -p "$port" info persistence) in
+	*aof_last_write_status:err*) unready "DiskFull: the append-only file cannot be written, so writes are refused: $answer" ;;
+	*aof_enabled:1*) unready "SnapshotFailed: the last snapshot failed, so writes are refused; the append-only file has all data: $answer" ;;
+	*) unready "SnapshotFailed: the last snapshot failed, so writes are refused: $answer" ;;
+	esac
+	;;
+"" | *"Could not connect"*) unready "The server does not answer" ;;
+*) unready "The server answers: $answer" ;;
 esac
 [ "$ordinal" = 0 ] && exit 0
 case $(ask -h 127.0.0.1 -p "$port" info replication) in

@@ -1,0 +1,138 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+const (
+	// snapshotPrefix begins the message of a readiness probe when the last snapshot failed; diskPrefix when the append-only
+	// file cannot be written.
+	snapshotPrefix = "SnapshotFailed: "
+	// appendedMark is in that message when the append-only file has what the snapshot lacks.
+	appendedMark = "the append-only file has all data"
+	// probePrefix precedes what a readiness probe printed in the event that a kubelet makes of it.
+	probePrefix = "Readiness probe failed: "
+	// probeSlack is longer than the failures in a row that make a Pod unready, and the events about them, take.
+	probeSlack = 30 * time.Second
+)
+
+// readProbe completes the diagnosis of a Pod whose server runs and is not Ready with the output of its readiness probe.
+// A Pod's status does not have it, but an event does; events are not cached. Without the right to list them the output
+// counts as unknown.
+func readProbe(ctx context.Context, reader client.Reader, seen *corev1.Pod, view *pod) error {
+	if !view.probed {
+		return nil
+	}
+	var list eventsv1.EventList
+	err := reader.List(ctx, &list, client.InNamespace(seen.Namespace), client.Limit(maxEvents),
+		client.MatchingFields{"regarding.uid": string(seen.UID), "reason": "Unhealthy"})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("listing events of Pod %q: %w", seen.Name, err)
+	}
+	view.diagnosis = explain(view.diagnosis, seen, list.Items)
+	return nil
+}
+
+// probed reports whether the server of a Pod runs, has answered once, and does not pass its readiness probe.
+func probed(seen *corev1.Pod, ready bool) bool {
+	status := redisContainer(seen)
+	return !ready && seen.DeletionTimestamp == nil && status != nil && status.State.Running != nil && status.Started != nil && *status.Started
+}
+
+// explain adds to a diagnosis what the readiness probe said last.
+func explain(known diagnosis, seen *corev1.Pod, events []eventsv1.Event) diagnosis {
+	said := lastProbe(seen, events)
+	switch {
+	case said == "":
+		if wasReady(seen) {
+			known.unwritten = "its server was Ready and still runs, and no event of its readiness probe says why it is not Ready"
+		}
+	case strings.HasPrefix(said, diskPrefix):
+		known = diagnosis{reason: flotillav1.ReasonDiskFull, why: "its server cannot write to its volume and refuses writes; make room or raise spec.storage.size: " + clause(answerOf(said))}
+		known.unwritten = "its server holds data that it could not write to its volume"
+	case strings.HasPrefix(said, snapshotPrefix):
+		known = diagnosis{reason: flotillav1.ReasonSnapshotFailed, why: "its last snapshot failed and it refuses writes; its log says why, a full volume or too little memory to fork"}
+		if !strings.Contains(said, appendedMark) {
+			known.unwritten = "its server holds data that is in no snapshot"
+		}
+	case known.why == notReadyYet:
+		known.why = "its readiness probe says: " + clause(said)
+	}
+	return known
+}
+
+// answerOf returns the answer of the server that a message of the probe quotes.
+func answerOf(said string) string {
+	if _, answer, found := strings.Cut(said, "MISCONF "); found {
+		return answer
+	}
+	return said
+}
+
+// lastProbe returns the output of the readiness probe that made the Pod unready; empty when no event has it. An older one
+// may be about something else.
+func lastProbe(seen *corev1.Pod, events []eventsv1.Event) string {
+	status := redisContainer(seen)
+	since := status.State.Running.StartedAt.Time
+	if condition := podCondition(seen, corev1.PodReady); condition != nil && condition.LastTransitionTime.Add(-probeSlack).After(since) {
+		since = condition.LastTransitionTime.Add(-probeSlack)
+	}
+	var last string
+	for i := range events {
+		// A kubelet that combines similar events puts words before the message.
+		_, said, found := strings.Cut(events[i].Note, probePrefix)
+		if !found || !aboutServer(&events[i], seen) {
+			continue
+		}
+		at := lastSeen(&events[i])
+		if at.Before(since) || (at.Equal(since) && cannotPersist(last)) {
+			continue
+		}
+		since, last = at, strings.TrimSpace(said)
+	}
+	return last
+}
+
+func cannotPersist(said string) bool {
+	return strings.HasPrefix(said, diskPrefix) || strings.HasPrefix(said, snapshotPrefix)
+}
+
+// aboutServer leaves out containers that others have put into the Pod.
+func aboutServer(event *eventsv1.Event, seen *corev1.Pod) bool {
+	path := event.Regarding.FieldPath
+	return event.Regarding.UID == seen.UID && (path == "" || path == "spec.containers{"+containerName+"}")
+}
+
+// wasReady reports whether a Pod that is not Ready was so since its container started. Before that a server has next to
+// nothing that its volume lacks.
+func wasReady(seen *corev1.Pod) bool {
+	condition := podCondition(seen, corev1.PodReady)
+	return condition != nil && condition.LastTransitionTime.After(redisContainer(seen).State.Running.StartedAt.Time)
+}
+
+// memoryRisk says why the primary must not be replaced: its server holds, or may hold, data that is nowhere else. Waiting
+// loses nothing; ending the server does, because a server that cannot write ends without having written, by itself or
+// killed after the grace period.
+func memoryRisk(s *flotillav1.RedisSpec, p pod) *problem {
+	if !keepsData(s) || p.ordinal != 0 || p.unwritten == "" {
+		return nil
+	}
+	reason := p.reason
+	if reason == "" {
+		reason = flotillav1.ReasonPrimaryNotReady
+	}
+	return &problem{reason, fmt.Sprintf("Pod %s is not replaced because %s; end that first, or delete the Pod to accept that it is lost", p.name, p.unwritten)}
+}
