@@ -324,7 +324,7 @@ func (s *stage) rest() []deed {
 		})},
 		{"make or delete a node", rights, deletes(node)},
 		{"delete a namespace, or change one", rights, deletes(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})},
-		{"delete the StatefulSet, Services or ConfigMap of a Redis", rights, deletes(&appsv1.StatefulSet{ObjectMeta: s.name("cache")})},
+		{"delete the StatefulSet or Services of a Redis", rights, deletes(&appsv1.StatefulSet{ObjectMeta: s.name("cache")})},
 		{"bring a CRD, without `crd_installer.yaml`", rights, creates(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "thieves.example.com"}})},
 		{"switch these policies off", rights, func(ctx context.Context, c client.Client) error {
 			for _, object := range policies() {

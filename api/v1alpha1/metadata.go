@@ -78,6 +78,8 @@ const (
 	AnnotationForceEmptyPrimary = "flotilla.dev/force-empty-primary"
 	// AnnotationApprovePrimaryUpdate, on a member's Redis with updateStrategy.primary Supervised, gives the spec hash that its primary may be updated to.
 	AnnotationApprovePrimaryUpdate = "flotilla.dev/approve-primary-update"
+	// AnnotationConfig, on a Pod of a Redis, names the ConfigMap that it was started with.
+	AnnotationConfig = "flotilla.dev/config"
 	// AnnotationAppliedHash holds, on what a member reconciler applies, the hash of what it applied last.
 	AnnotationAppliedHash = "flotilla.dev/applied-hash"
 	// AnnotationNodeRecord holds, on a Node, what NodePools wrote and what was there before.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -61,7 +62,9 @@ func deleteChildren(t *testing.T, s *story) {
 		pods := s.identities(t, s.member)
 		var config, newConfig corev1.ConfigMap
 		var budget, newBudget policyv1.PodDisruptionBudget
-		s.get(t, redisName+"-config", &config)
+		var set appsv1.StatefulSet
+		s.get(t, redisName, &set)
+		s.get(t, set.Spec.Template.Annotations[flotillav1.AnnotationConfig], &config)
 		s.get(t, redisName, &budget)
 		s.drop(t, &corev1.ConfigMap{}, config.Name)
 		s.drop(t, &policyv1.PodDisruptionBudget{}, budget.Name)

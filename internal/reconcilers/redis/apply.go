@@ -64,6 +64,7 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 			errs = append(errs, fmt.Errorf("removing PodDisruptionBudget %q: %w", s.budget.Name, err))
 		}
 	}
+	errs = append(errs, dropConfigs(ctx, member, s, p.dropConfigs))
 	for _, patch := range p.mark {
 		err := patchMetadata(unlogged(ctx), member.GetClient(), s.redis.Namespace, patch)
 		if patch.kind == "Secret" && apierrors.IsForbidden(err) {

@@ -104,7 +104,7 @@ func TestReconcile_children_belong_to_their_redis(t *testing.T) {
 	owner := &flotillav1.Redis{}
 	e.get("web", owner)
 	children := map[string]client.Object{
-		"web": &appsv1.StatefulSet{}, "web-config": &corev1.ConfigMap{}, "web-primary": &corev1.Service{}, "web-0": &corev1.Service{},
+		"web": &appsv1.StatefulSet{}, "web-record": &corev1.ConfigMap{}, e.configOf("web"): &corev1.ConfigMap{}, "web-primary": &corev1.Service{}, "web-0": &corev1.Service{},
 		"web-any": &corev1.Service{}, "web-headless": &corev1.Service{},
 	}
 	for name, child := range children {

@@ -38,7 +38,8 @@ func deeds(s *state, done outcome, setUp bool) []clusters.Event {
 		told = append(told, event(corev1.EventTypeNormal, "PasswordGenerated", "Create", nil, "Generated the password in Secret %s", secretName(s.redis.Name)))
 	}
 	for _, c := range done.created {
-		if setUp {
+		// The ConfigMap of another spec, or of another manager, was not there before.
+		if setUp && (c.kind != "ConfigMap" || slices.Contains(configMapsOf(s.templateVolumes()), c.desired.GetName())) {
 			told = append(told, event(corev1.EventTypeNormal, c.kind+"Recreated", "Heal", c.desired, "%s %s was gone and is created again", c.kind, c.desired.GetName()))
 		}
 	}

@@ -106,6 +106,9 @@ func follows(hash, old string) bool {
 	return slices.Contains(wiringsOf(old), wiringsOf(hash)[0])
 }
 
+// hashLength is how many characters a shortHash has.
+const hashLength = 16
+
 // shortHash hashes the JSON of a value of ours, which always marshals.
 func shortHash(value any) string {
 	raw, err := json.Marshal(value)
@@ -113,7 +116,7 @@ func shortHash(value any) string {
 		panic(fmt.Sprintf("hashing %T: %v", value, err))
 	}
 	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:hashLength/2])
 }
 
 // passwordRounds makes guessing a weak password from its version slow, since anybody who may read Pods can read it.

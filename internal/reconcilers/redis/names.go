@@ -29,7 +29,20 @@ const (
 	suffixHeadless = "headless"
 )
 
-func configName(redis string) string { return redis + "-config" }
+// configName is the name of a ConfigMap that Pods are started with.
+func configName(redis, contentHash string) string { return redis + "-config-" + contentHash }
+
+// formerConfigName is the name of the one mutable ConfigMap of versions up to v0.1.
+func formerConfigName(redis string) string { return redis + "-config" }
+
+// isConfigName reports whether a ConfigMap of this name is one that Pods are started with, in any version.
+func isConfigName(name, redis string) bool {
+	former := formerConfigName(redis)
+	hash, found := strings.CutPrefix(name, former+"-")
+	return name == former || found && len(hash) == hashLength
+}
+
+func recordName(redis string) string { return redis + "-record" }
 
 func secretName(redis string) string { return redis + "-auth" }
 

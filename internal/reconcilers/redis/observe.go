@@ -32,9 +32,13 @@ type state struct {
 
 	// The children that are there and ours, nil or missing otherwise.
 	statefulSet *appsv1.StatefulSet
-	configMap   *corev1.ConfigMap
-	budget      *policyv1.PodDisruptionBudget
-	services    map[string]*corev1.Service
+	// configMap is what Pods of the present spec are started with, record what is recorded, former the one ConfigMap of
+	// earlier versions.
+	configMap, record, former *corev1.ConfigMap
+	// configMaps are all that Pods were ever started with, former and configMap among them.
+	configMaps []*corev1.ConfigMap
+	budget     *policyv1.PodDisruptionBudget
+	services   map[string]*corev1.Service
 	// foreign are objects of a child's name that are not ours, as "Kind name".
 	foreign []string
 
@@ -44,7 +48,7 @@ type state struct {
 	absent absence
 	// claims are the volume claims by ordinal.
 	claims map[int32]*corev1.PersistentVolumeClaim
-	// recorded is what the ConfigMap remembers.
+	// recorded is what record remembers, or former while there is no record.
 	recorded topology
 	password password
 	// growthRefused says why the member does not let volumes grow; apply fills it, as only trying tells.
@@ -82,8 +86,10 @@ type pod struct {
 	resourceVersion string
 	node            string
 	hash            string
-	created         time.Time
-	deleting        bool
+	// config is the name of the ConfigMap that it was started with.
+	config   string
+	created  time.Time
+	deleting bool
 	// ends is when a Pod that is being deleted should have ended.
 	ends time.Time
 	// resources are those of its server, and port is where that listens; 0 when it does not say.
@@ -108,7 +114,7 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 	if s.statefulSet, err = readChild(ctx, member, s, redis.Name, &appsv1.StatefulSet{}); err != nil {
 		return nil, err
 	}
-	if s.configMap, err = readChild(ctx, member, s, configName(redis.Name), &corev1.ConfigMap{}); err != nil {
+	if err := s.observeConfigMaps(ctx, member); err != nil {
 		return nil, err
 	}
 	if err := s.observeBudget(ctx, member); err != nil {
@@ -122,9 +128,6 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 		if live != nil {
 			s.services[service.Name] = live
 		}
-	}
-	if s.configMap != nil {
-		s.recorded = parseTopology(s.configMap.Data[keyTopology])
 	}
 	if err := s.observePods(ctx, member); err != nil {
 		return nil, err

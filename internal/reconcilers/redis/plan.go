@@ -29,6 +29,8 @@ type plan struct {
 	changes []change
 	// dropBudget asks for the removal of the budget, which is ours.
 	dropBudget bool
+	// dropConfigs are ConfigMaps of ours that no Pod seems to be started with.
+	dropConfigs []*corev1.ConfigMap
 	// mark are changes of the metadata of the Secret and of claims.
 	mark []metadataPatch
 	// grow are the claims that ask for less than the spec.
@@ -73,6 +75,7 @@ func planFor(s *state) plan {
 	}
 	p.changes = planChanges(s, p.hash)
 	p.dropBudget = !*s.spec.PodDisruptionBudget.Enabled && s.budget != nil && s.budget.DeletionTimestamp == nil
+	p.dropConfigs = configsToDrop(s, p.changes)
 	p.grow = claimsToGrow(s)
 	p.mark = claimsToMark(s)
 	if s.password.keep != nil {
@@ -217,17 +220,24 @@ func planChanges(s *state, hash string) []change {
 			created.address = s.recorded.addresses[strings.TrimPrefix(desired.Name, s.redis.Name+"-")]
 		}
 	}
-	add(renderConfigMap(s.redis, &s.spec, currentTopology(s), forceEmptyPrimary(s)), s.configMap, s.configMap != nil)
+	add(renderRecord(s.redis, &s.spec, currentTopology(s), forceEmptyPrimary(s)), s.record, s.record != nil)
+	add(renderConfigMap(s.redis, &s.spec), s.configMap, s.configMap != nil)
+	if former := renderFormer(s); former != nil {
+		add(former, s.former, true)
+	}
 	if *s.spec.PodDisruptionBudget.Enabled {
 		add(renderBudget(s.redis), s.budget, s.budget != nil)
 	}
-	add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
+	// Pods must find what they are started with, and find no foreign scripts there: the next pass adds the StatefulSet.
+	if s.startable() {
+		add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
+	}
 	return changes
 }
 
 // settled tells whether the StatefulSet is as it should be and its controller has seen that.
 func settled(s *state, changes []change) bool {
-	return s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
+	return s.startable() && s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
 		s.statefulSet.Status.ObservedGeneration >= s.statefulSet.Generation &&
 		!slices.ContainsFunc(changes, func(c change) bool { return c.kind == "StatefulSet" || c.kind == "ConfigMap" })
 }

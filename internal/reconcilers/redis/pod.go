@@ -4,6 +4,7 @@
 package redis
 
 import (
+	"cmp"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +27,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		resourceVersion: seen.ResourceVersion,
 		node:            seen.Spec.NodeName,
 		hash:            seen.Annotations[flotillav1.AnnotationSpecHash],
+		config:          cmp.Or(seen.Annotations[flotillav1.AnnotationConfig], formerConfigName(set.Name)),
 		created:         seen.CreationTimestamp.Time,
 		changed:         seen.CreationTimestamp.Time,
 		deleting:        seen.DeletionTimestamp != nil,

@@ -30,7 +30,8 @@ func TestReconcile_creates_what_a_redis_needs_and_then_rests(t *testing.T) {
 
 	set, configMap, secret := &appsv1.StatefulSet{}, &corev1.ConfigMap{}, &corev1.Secret{}
 	e.get("web", set)
-	e.get("web-config", configMap)
+	e.get("web-record", configMap)
+	e.get(e.configOf("web"), &corev1.ConfigMap{})
 	e.get("web-auth", secret)
 	e.get("web", &policyv1.PodDisruptionBudget{})
 	for _, name := range []string{"web-0", "web-primary", "web-any", "web-headless"} {
@@ -107,16 +108,18 @@ func TestReconcile_deleted_children_come_back(t *testing.T) {
 	}
 	e.expectEvents("ServiceRecreated web-0", "ServiceRecreated web-primary", "ServiceRecreated web-any", "ServiceRecreated web-headless", "PodDisruptionBudgetRecreated web")
 
-	before := &corev1.ConfigMap{}
-	e.get("web-config", before)
-	e.remove("web-config", &corev1.ConfigMap{})
-	e.settle("web")
-	after := &corev1.ConfigMap{}
-	e.get("web-config", after)
-	if diff := cmp.Diff(before.Data, after.Data); diff != "" {
-		t.Errorf("the ConfigMap came back different (-before +after):\n%s", diff)
+	for _, name := range []string{"web-record", e.configOf("web")} {
+		before := &corev1.ConfigMap{}
+		e.get(name, before)
+		e.remove(name, &corev1.ConfigMap{})
+		e.settle("web")
+		after := &corev1.ConfigMap{}
+		e.get(name, after)
+		if diff := cmp.Diff(before.Data, after.Data); diff != "" {
+			t.Errorf("ConfigMap %s came back different (-before +after):\n%s", name, diff)
+		}
+		e.expectEvents("ConfigMapRecreated " + name)
 	}
-	e.expectEvents("ConfigMapRecreated web-config")
 
 	// An address that somebody else has taken meanwhile cannot come back.
 	e.remove("web-any", &corev1.Service{})
@@ -256,16 +259,16 @@ func TestReconcile_a_redis_that_is_gone_is_done_with(t *testing.T) {
 func TestReconcile_foreign_objects_are_never_touched(t *testing.T) {
 	e := newEnv(t)
 	e.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web-primary"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
-	e.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web-config", Labels: map[string]string{flotillav1.LabelRedis: "web"}}, Data: map[string]string{"theirs": "1"}})
+	e.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web-record", Labels: map[string]string{flotillav1.LabelRedis: "web"}}, Data: map[string]string{"theirs": "1"}})
 	service, configMap := &corev1.Service{}, &corev1.ConfigMap{}
 	e.get("web-primary", service)
-	e.get("web-config", configMap)
+	e.get("web-record", configMap)
 
 	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	e.settle("web")
 	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonNameConflict)
 	e.expectEvents("PasswordGenerated", "NameConflict")
-	for name, before := range map[string]client.Object{"web-primary": service, "web-config": configMap} {
+	for name, before := range map[string]client.Object{"web-primary": service, "web-record": configMap} {
 		now := before.DeepCopyObject().(client.Object)
 		e.get(name, now)
 		if now.GetResourceVersion() != before.GetResourceVersion() {
@@ -274,7 +277,7 @@ func TestReconcile_foreign_objects_are_never_touched(t *testing.T) {
 	}
 
 	e.remove("web-primary", &corev1.Service{})
-	e.remove("web-config", &corev1.ConfigMap{})
+	e.remove("web-record", &corev1.ConfigMap{})
 	e.settle("web")
 	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonPrimaryNotReady)
 	e.expectEvents("Created")
@@ -473,7 +476,7 @@ func TestReconcile_a_primary_that_served_marks_its_volume(t *testing.T) {
 		}
 	}
 	configMap := &corev1.ConfigMap{}
-	e.get("web-config", configMap)
+	e.get("web-record", configMap)
 	if !strings.Contains(configMap.Data["topology.env"], "INITIALIZED=true\n") {
 		t.Errorf("the topology does not say that there is data:\n%s", configMap.Data["topology.env"])
 	}
@@ -497,7 +500,11 @@ func TestReconcile_a_member_that_forbids_says_so(t *testing.T) {
 		t.Errorf("the pass returned %v, want the refusal, to be tried again", err)
 	}
 	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonForbidden)
-	e.get("web", &appsv1.StatefulSet{})
+	// What is refused does not hold up what does not need it.
+	e.get("web-primary", &corev1.Service{})
+	if !e.gone("web", &appsv1.StatefulSet{}) {
+		t.Error("the StatefulSet was made without what its Pods are started with")
+	}
 }
 
 func TestSchema_refuses_a_change_of_persistence_that_would_drop_data(t *testing.T) {

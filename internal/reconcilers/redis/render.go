@@ -4,8 +4,6 @@
 package redis
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,13 +12,8 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-const (
-	// portName lets a Service follow each Pod's own port while a change of port rolls out.
-	portName = "redis"
-
-	keyConfig   = "redis.conf"
-	keyTopology = "topology.env"
-)
+// portName lets a Service follow each Pod's own port while a change of port rolls out.
+const portName = "redis"
 
 // renderServices renders the Services, in the order of their names.
 func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.Service {
@@ -63,19 +56,6 @@ func renderService(redis *flotillav1.Redis, s *flotillav1.RedisSpec, suffix stri
 			PublishNotReadyAddresses: publishNotReady,
 			Ports:                    []corev1.ServicePort{{Name: portName, Protocol: corev1.ProtocolTCP, Port: s.Port, TargetPort: intstr.FromString(portName)}},
 		},
-	}
-}
-
-func renderConfigMap(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology, forceEmptyPrimary bool) *corev1.ConfigMap {
-	data := map[string]string{
-		keyConfig:   renderConfig(s),
-		keyTopology: renderTopology(redis, s, t, forceEmptyPrimary),
-	}
-	maps.Copy(data, scripts())
-	return &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: childMeta(redis, configName(redis.Name)),
-		Data:       data,
 	}
 }
 

@@ -146,7 +146,7 @@ func TestRender_no_password_outside_the_secret(t *testing.T) {
 		t.Fatal(err)
 	}
 	rendered := []any{
-		renderConfigMap(redis, &s, topology{}, false), renderStatefulSet(redis, &s, podHash(&s, version), nil), renderBudget(redis), renderServices(redis, &s),
+		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, podHash(&s, version), nil), renderBudget(redis), renderServices(redis, &s),
 	}
 	raw, err := json.Marshal(rendered)
 	if err != nil {
@@ -290,11 +290,7 @@ func TestTopology_survives_a_round_trip(t *testing.T) {
 	if diff := cmp.Diff(want, parseTopology(text), cmp.AllowUnexported(topology{})); diff != "" {
 		t.Errorf("the record differs (-want +got):\n%s", diff)
 	}
-	wantText := `PRIMARY_HOST=web-0.shop
-PEERS="web-1.web-headless web-2.web-headless"
-AUTH=Password
-PERSISTENCE=AOF
-GUARD=true
+	wantText := `PEERS="web-1.web-headless web-2.web-headless"
 FORCE_EMPTY_PRIMARY=true
 INITIALIZED=true
 PASSWORD_GENERATED=true

@@ -124,7 +124,7 @@ func members(pods []pod) []flotillav1.RedisMember {
 
 // complete tells whether every child is there.
 func complete(s *state) bool {
-	return s.statefulSet != nil && s.configMap != nil && (s.budget != nil || !*s.spec.PodDisruptionBudget.Enabled) && len(s.services) == len(renderServices(s.redis, &s.spec))
+	return s.statefulSet != nil && s.configMap != nil && s.record != nil && (s.budget != nil || !*s.spec.PodDisruptionBudget.Enabled) && len(s.services) == len(renderServices(s.redis, &s.spec))
 }
 
 // refusal turns an error that only a person can end into a reason; empty for others, which are tried again.

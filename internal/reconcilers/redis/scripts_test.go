@@ -41,6 +41,8 @@ func newPod(t *testing.T, topologyEnv string, ordinal string) *podDir {
 	for name, content := range scripts() {
 		p.write(content, "config", name)
 	}
+	p.env["FLOTILLA_RECORD_DIR"] = p.path("config")
+	p.write("", "config", "settings.env")
 	p.write(topologyEnv, "config", "topology.env")
 	p.write("secret", "auth", "password")
 	p.write(serverStub, "bin", "redis-server")
@@ -89,7 +91,7 @@ func topologyOf(mutate ...func(*topology)) string {
 	for _, m := range mutate {
 		m(&record)
 	}
-	return renderTopology(redis, &s, record, false)
+	return renderSettings(redis, &s) + renderTopology(redis, &s, record, false)
 }
 
 func withoutAuth() string {

@@ -19,7 +19,9 @@ const (
 	containerName = "redis"
 	configVolume  = "config"
 	authVolume    = "auth"
+	recordVolume  = "record"
 	configDir     = "/etc/flotilla"
+	recordDir     = "/run/flotilla/record"
 	authDir       = "/run/flotilla/auth"
 	dataDir       = "/data"
 
@@ -71,6 +73,7 @@ func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 	}
 	maps.Copy(labels, childLabels(redis.Name))
 	annotations[flotillav1.AnnotationSpecHash] = hash
+	annotations[flotillav1.AnnotationConfig] = renderConfigMap(redis, s).Name
 	return metav1.ObjectMeta{Labels: labels, Annotations: annotations}
 }
 
@@ -129,6 +132,7 @@ func renderContainer(s *flotillav1.RedisSpec) corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: dataVolume, MountPath: dataDir},
 			{Name: configVolume, MountPath: configDir, ReadOnly: true},
+			{Name: recordVolume, MountPath: recordDir, ReadOnly: true},
 		},
 		StartupProbe:   probe("live.sh", 1, startupFailures),
 		ReadinessProbe: probe("ready.sh", 2, 3),
@@ -157,13 +161,10 @@ func probe(script string, periodSeconds, failures int32) *corev1.Probe {
 }
 
 func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Volume {
-	volumes := []corev1.Volume{{
-		Name: configVolume,
-		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: configName(redis.Name)},
-			DefaultMode:          ptr.To[int32](0o444),
-		}},
-	}}
+	volumes := []corev1.Volume{
+		configMapVolume(configVolume, renderConfigMap(redis, s).Name),
+		configMapVolume(recordVolume, recordName(redis.Name)),
+	}
 	if s.Auth.Mode == flotillav1.RedisAuthPassword {
 		ref := secretRef(redis, s)
 		volumes = append(volumes, corev1.Volume{
@@ -182,6 +183,13 @@ func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Vo
 		volumes = append(volumes, corev1.Volume{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
 	return volumes
+}
+
+func configMapVolume(name, configMap string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: configMap},
+		DefaultMode:          ptr.To[int32](0o444),
+	}}}
 }
 
 func secretProjection(name, key, path string, optional *bool) corev1.VolumeProjection {

@@ -442,3 +442,11 @@ func (d *directory) Snapshot(multicluster.ClusterName) (clusters.Snapshot, bool)
 
 func (d *directory) Snapshots() []clusters.Snapshot           { return []clusters.Snapshot{d.snapshot} }
 func (d *directory) Subscribe(func(multicluster.ClusterName)) {}
+
+// configOf returns the name of the ConfigMap that new Pods are started with.
+func (e *env) configOf(name string) string {
+	e.Helper()
+	set := &appsv1.StatefulSet{}
+	e.get(name, set)
+	return set.Spec.Template.Annotations[flotillav1.AnnotationConfig]
+}

@@ -13,8 +13,8 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// topology is the part of the ConfigMap that is a record and not rendered from the spec. It lives in the member, so that
-// it is there when another manager takes over. The start script reads it as shell variables.
+// topology is what is recorded and not rendered from the spec. It lives in a ConfigMap of the member, so that it is there
+// when another manager takes over. The start script reads it as shell variables.
 type topology struct {
 	// initialized says that the primary has served, so that an empty volume means lost data.
 	initialized bool
@@ -26,6 +26,7 @@ type topology struct {
 
 const (
 	keyInitialized       = "INITIALIZED"
+	keyForce             = "FORCE_EMPTY_PRIMARY"
 	keyPasswordGenerated = "PASSWORD_GENERATED"
 	prefixAddress        = "ADDRESS_"
 )
@@ -53,20 +54,22 @@ func parseTopology(text string) topology {
 	return t
 }
 
-// renderTopology writes topology.env. Every value is made of letters, digits, dots, colons and hyphens, and the only
-// one with spaces is quoted, so that a shell can source it.
+// renderSettings writes settings.env: what the start script needs of the spec that a Pod was started with.
+func renderSettings(redis *flotillav1.Redis, s *flotillav1.RedisSpec) string {
+	return fmt.Sprintf("PRIMARY_HOST=%s.%s\nAUTH=%s\nPERSISTENCE=%s\nGUARD=%t\n",
+		serviceName(redis.Name, suffixOrdinal0), redis.Namespace, s.Auth.Mode, s.Persistence.Mode, keepsData(s))
+}
+
+// renderTopology writes topology.env: what holds for all Pods now, whatever they were started with. Every value is made of
+// letters, digits, dots, colons and hyphens, and the only one with spaces is quoted, so that a shell can source it.
 func renderTopology(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology, forceEmptyPrimary bool) string {
 	var peers []string
 	for ordinal := int32(1); ordinal < *s.Replicas; ordinal++ {
 		peers = append(peers, podName(redis.Name, ordinal)+"."+serviceName(redis.Name, suffixHeadless))
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "PRIMARY_HOST=%s.%s\n", serviceName(redis.Name, suffixOrdinal0), redis.Namespace)
 	fmt.Fprintf(&out, "PEERS=\"%s\"\n", strings.Join(peers, " "))
-	fmt.Fprintf(&out, "AUTH=%s\n", s.Auth.Mode)
-	fmt.Fprintf(&out, "PERSISTENCE=%s\n", s.Persistence.Mode)
-	fmt.Fprintf(&out, "GUARD=%t\n", keepsData(s))
-	fmt.Fprintf(&out, "FORCE_EMPTY_PRIMARY=%t\n", forceEmptyPrimary)
+	fmt.Fprintf(&out, "%s=%t\n", keyForce, forceEmptyPrimary)
 	fmt.Fprintf(&out, "%s=%t\n", keyInitialized, t.initialized)
 	fmt.Fprintf(&out, "%s=%t\n", keyPasswordGenerated, t.passwordGenerated)
 	for _, suffix := range slices.Sorted(maps.Keys(t.addresses)) {

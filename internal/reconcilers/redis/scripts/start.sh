@@ -2,7 +2,8 @@
 # Starts the server of one Pod: ordinal 0 as the primary, the others as replicas of it.
 set -u
 . "${FLOTILLA_CONFIG_DIR:-/etc/flotilla}/client.sh"
-. "$config_dir/topology.env"
+. "$config_dir/settings.env"
+. "${FLOTILLA_RECORD_DIR:-/run/flotilla/record}/topology.env"
 
 data_dir=${FLOTILLA_DATA_DIR:-/data}
 termination_log=${FLOTILLA_TERMINATION_LOG:-/dev/termination-log}
