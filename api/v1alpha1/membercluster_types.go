@@ -73,6 +73,36 @@ type MemberClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Attention []Attention `json:"attention,omitempty"`
+
+	// removals lists the copies that were deleted from the member against the removal budget. An entry older than the window of
+	// the budget, 10 minutes, is dropped when the next one is added.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Removals []Removal `json:"removals,omitempty"`
+}
+
+// Removal is a copy that was deleted against the removal budget.
+type Removal struct {
+	// kind of the copy.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// namespace of the copy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// name of the copy.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the copy.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// time at which it was deleted.
+	// +required
+	Time metav1.Time `json:"time"`
 }
 
 // CredentialStatus is what is known about a credential.

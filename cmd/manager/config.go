@@ -72,6 +72,7 @@ type MembersConfig struct {
 // RemovalsConfig says how many copies may be removed before a person has to confirm it.
 type RemovalsConfig struct {
 	Budget int `mapstructure:"budget"`
+	Share  int `mapstructure:"share"`
 }
 
 // LeaderElectionConfig says how managers agree on who works.
@@ -124,6 +125,7 @@ var settings = []setting{
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
 	{"members.crds", crdsVerify, "check that members have the CRDs (Verify), or install and upgrade them there (Install)"},
 	{"removals.budget", 20, "copies that may be removed from members in 10 minutes before a person has to confirm it; 0 means always"},
+	{"removals.share", 25, "percentage of the fleet's copies, and of those of one object, that may be removed in 10 minutes, at least 2; 0 means no such limit"},
 	{"tenancy", tenancyOpen, "who may place in a member whose registration does not say: everybody (Open) or nobody (Enforced)"},
 	{"workers", 16, "passes that each controller runs at once"},
 	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
@@ -247,6 +249,9 @@ func (c *Config) validate() error {
 	}
 	if c.Removals.Budget < 0 {
 		errs = append(errs, fmt.Errorf("removals.budget: %d is negative", c.Removals.Budget))
+	}
+	if c.Removals.Share < 0 || c.Removals.Share > 100 {
+		errs = append(errs, fmt.Errorf("removals.share: %d is not between 0 and 100", c.Removals.Share))
 	}
 	if c.Workers < 1 || c.Workers > 256 {
 		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))

@@ -129,12 +129,14 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 	if err := nodepool.Setup(mgr, pool, recorder, clk, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up nodepool: %w", err)
 	}
+	removals := fleet.NewRemovals(cfg.Removals.Budget, clk)
+	removals.Share = cfg.Removals.Share
 	options := placement.Options{
 		HubID:             cfg.Hub.ID,
 		AllowedNamespaces: cfg.Members.Namespaces,
 		CreateNamespaces:  cfg.Members.CreateNamespaces,
 		CopyMetadata:      cfg.Members.CopyMetadata,
-		Removals:          fleet.NewRemovals(cfg.Removals.Budget, clk),
+		Removals:          removals,
 	}
 	if err := placement.Setup(mgr, pool, table, options, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up placement: %w", err)

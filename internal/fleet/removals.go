@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -15,44 +16,87 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// removalWindow is the time in which the budget may be spent.
-const removalWindow = 10 * time.Minute
+// RemovalWindow is the time in which the budget may be spent.
+const RemovalWindow = 10 * time.Minute
+
+// minRemovals is what a share of few copies allows at least.
+const minRemovals = 2
 
 // Removals limits how many copies are deleted in a while, over all hub objects and members: one mistake on the hub must
-// not empty the fleet. It forgets at a restart, but not which hub objects are held: that is published.
+// not empty the fleet, nor take most of one object. What was spent is recorded in the members' MemberClusters before a copy
+// is deleted, so that a restart does not begin anew.
 type Removals struct {
 	budget int
 	clock  clock.PassiveClock
+	// Share is the part of the fleet's copies, and of those of one hub object, that may go, in percent; 0 is no such
+	// limit. It is set before the first use.
+	Share int
 
 	mu sync.Mutex
-	// taken is when each copy was let go, by its UID; under mu.
-	taken map[types.UID]time.Time
+	// taken are the copies that were let go, by UID; under mu.
+	taken map[types.UID]Removal
+}
+
+// Removal is one copy that is let go.
+type Removal struct {
+	Key     ObjectKey
+	Cluster string
+	UID     types.UID
+	At      time.Time
+}
+
+// Census counts copies as the hub objects record them.
+type Census struct {
+	// Fleet counts all copies, and Object those of the hub object concerned.
+	Fleet, Object int
+	// Records reports whether a copy is among them.
+	Records func(key ObjectKey, clusterName string) bool
 }
 
 // NewRemovals returns a budget of so many deletions in 10 minutes.
 func NewRemovals(budget int, clk clock.PassiveClock) *Removals {
-	return &Removals{budget: budget, clock: clk, taken: map[types.UID]time.Time{}}
+	return &Removals{budget: budget, clock: clk, taken: map[types.UID]Removal{}}
 }
 
-// Allow reports whether one more copy may be deleted now. To ask again for the same one costs nothing.
-func (r *Removals) Allow(uid types.UID) bool {
+// Allow reports whether one more copy may be deleted now. Asking again for the same one costs nothing. recorded are the
+// removals that this or an earlier process has recorded.
+func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	for known, at := range r.taken {
-		if now.Sub(at) >= removalWindow {
-			delete(r.taken, known)
+	for _, other := range recorded {
+		if _, known := r.taken[other.UID]; !known {
+			r.taken[other.UID] = other
 		}
 	}
-	if _, known := r.taken[uid]; known {
+	maps.DeleteFunc(r.taken, func(_ types.UID, other Removal) bool { return now.Sub(other.At) >= RemovalWindow })
+	if _, known := r.taken[removal.UID]; known {
 		return true
 	}
-	if len(r.taken) >= r.budget {
+	spent, spentOnObject := len(r.taken), 0
+	fleet, object := census.Fleet, census.Object
+	for _, other := range r.taken {
+		same := other.Key == removal.Key
+		if same {
+			spentOnObject++
+		}
+		// The shares are of what there was when the window began.
+		if !census.Records(other.Key, other.Cluster) {
+			fleet++
+			if same {
+				object++
+			}
+		}
+	}
+	if spent >= r.budget || r.Share > 0 && (spent >= r.share(fleet) || spentOnObject >= r.share(object)) {
 		return false
 	}
-	r.taken[uid] = now
+	removal.At = now
+	r.taken[removal.UID] = removal
 	return true
 }
+
+func (r *Removals) share(copies int) int { return max(minRemovals, copies*r.Share/100) }
 
 // RemovalConfirmed reports whether a person wants the copies gone that this generation of a hub object removes.
 func RemovalConfirmed(object flotillav1.Placeable) bool {

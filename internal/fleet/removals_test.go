@@ -27,17 +27,17 @@ func TestRemovals_any_window(t *testing.T) {
 		refused := 0
 		for i := range 500 {
 			clk.Step(time.Duration(random.IntN(120)) * time.Second)
-			uid := types.UID(fmt.Sprint(i))
-			if !removals.Allow(uid) {
+			removal, census := Removal{UID: types.UID(fmt.Sprint(i))}, Census{Records: func(ObjectKey, string) bool { return true }}
+			if !removals.Allow(removal, nil, census) {
 				refused++
 				continue
 			}
-			if !removals.Allow(uid) {
+			if !removals.Allow(removal, nil, census) {
 				t.Fatalf("seed %d: asking again for the same copy costs something", seed)
 			}
 			deleted = append(deleted, clk.Now())
-			if n := len(deleted); n > budget && deleted[n-1].Sub(deleted[n-1-budget]) < removalWindow {
-				t.Fatalf("seed %d: more than %d deletions within %s", seed, budget, removalWindow)
+			if n := len(deleted); n > budget && deleted[n-1].Sub(deleted[n-1-budget]) < RemovalWindow {
+				t.Fatalf("seed %d: more than %d deletions within %s", seed, budget, RemovalWindow)
 			}
 		}
 		if budget > 0 && len(deleted) < budget || refused == 0 {
@@ -55,5 +55,51 @@ func TestRemovalHeld_lasts_and_a_confirmation_is_for_one_generation(t *testing.T
 	object.Generation = 8
 	if !RemovalHeld(object) || RemovalConfirmed(object) {
 		t.Error("want the next generation held, and not confirmed")
+	}
+}
+
+func TestRemovals_share(t *testing.T) {
+	object := func(name string) ObjectKey { return ObjectKey{Kind: "Redis", Object: types.NamespacedName{Name: name}} }
+	tests := map[string]struct {
+		budget, share, copies int
+		// objects are those that lose all of their copies, one after the other.
+		objects []int
+		want    int
+	}{
+		"a quarter of the fleet":         {budget: 20, share: 25, copies: 40, objects: []int{2, 2, 2, 2, 2, 2, 2, 2}, want: 10},
+		"a quarter of one object":        {budget: 20, share: 25, copies: 400, objects: []int{40}, want: 10},
+		"the absolute limit":             {budget: 20, share: 25, copies: 4000, objects: []int{400}, want: 20},
+		"at least two of a small fleet":  {budget: 20, share: 25, copies: 3, objects: []int{3}, want: 2},
+		"at least two of a small object": {budget: 20, share: 25, copies: 400, objects: []int{3, 3}, want: 4},
+		"no share":                       {budget: 20, copies: 12, objects: []int{12}, want: 12},
+		"no budget":                      {share: 25, copies: 12, objects: []int{12}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(waveTime)
+			removals := NewRemovals(tc.budget, clk)
+			removals.Share = tc.share
+			var recorded []Removal
+			gone := map[string]bool{}
+			fleetCopies, allowed := tc.copies, 0
+			for o, copies := range tc.objects {
+				left := copies
+				for c := range copies {
+					removal := Removal{Key: object(fmt.Sprint(o)), Cluster: fmt.Sprint(c), UID: types.UID(fmt.Sprint(o, "-", c)), At: clk.Now()}
+					census := Census{Fleet: fleetCopies, Object: left, Records: func(key ObjectKey, cluster string) bool { return !gone[key.Object.Name+"/"+cluster] }}
+					if removals.Allow(removal, recorded, census) {
+						// It is gone before the next one is asked for, and the process restarts.
+						allowed, fleetCopies, left = allowed+1, fleetCopies-1, left-1
+						gone[removal.Key.Object.Name+"/"+removal.Cluster] = true
+						recorded = append(recorded, removal)
+						removals = NewRemovals(tc.budget, clk)
+						removals.Share = tc.share
+					}
+				}
+			}
+			if allowed != tc.want {
+				t.Errorf("%d copies were let go, want %d", allowed, tc.want)
+			}
+		})
 	}
 }

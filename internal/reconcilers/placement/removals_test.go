@@ -161,3 +161,40 @@ func TestRemovals_what_deletes_nothing_costs_nothing(t *testing.T) {
 		t.Errorf("orphaned in %v", orphaned)
 	}
 }
+
+func TestRemovals_a_restart_does_not_begin_the_budget_anew(t *testing.T) {
+	f := newManyMembers(t, 2)
+	restart := func() {
+		f.restart()
+		f.r.Options.Removals = fleet.NewRemovals(2, f.clock)
+	}
+	restart()
+	for _, name := range f.names {
+		published := &flotillav1.MemberCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
+		}
+		f.create(f.hub, published)
+		t.Cleanup(func() { _ = hubServer.Client.Delete(context.Background(), published) })
+	}
+	first, second := f.placed(), f.placed()
+	f.delete(copyOf(first))
+	f.run(first)
+	if f.get(f.hub, copyOf(first)) {
+		t.Fatal("a removal within the budget did not go through")
+	}
+	restart()
+	f.delete(copyOf(second))
+	f.run(second)
+	f.wantHeld(second, "m-1", "m-2")
+
+	// The window has passed, and a third object is not held.
+	third := f.placed()
+	f.clock.Step(fleet.RemovalWindow)
+	restart()
+	f.delete(copyOf(third))
+	f.run(third)
+	if f.get(f.hub, copyOf(third)) {
+		t.Error("the budget is not there again after the window")
+	}
+}

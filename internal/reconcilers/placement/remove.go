@@ -44,28 +44,22 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 		p.report(fleet.Outcome{})
 		return 0, nil
 	}
-	if !p.mayRemove(found) {
+	allowed, err := p.mayRemove(ctx, found)
+	if err != nil {
+		return 0, err
+	}
+	if !allowed {
 		// The confirmation is watched. Roll-up says it once for all clusters.
 		p.report(fleet.Outcome{Reason: flotillav1.ReasonRemovalHeld})
 		return 0, nil
 	}
 	p.report(fleet.Outcome{})
 	uid, version := found.GetUID(), found.GetResourceVersion()
-	err := p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	err = p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if client.IgnoreNotFound(err) != nil {
 		return p.failed(fmt.Errorf("deleting the copy: %w", err))
 	}
 	return 0, nil
-}
-
-// mayRemove reports whether the copy may be deleted now: the removal is confirmed, or within the budget. What was held once is
-// not asked about again, whether or not that has been published yet.
-func (p *copyPass) mayRemove(found fleet.Object) bool {
-	if p.Options.Removals == nil || fleet.RemovalConfirmed(p.hubObject) {
-		return true
-	}
-	held := fleet.RemovalHeld(p.hubObject) || p.Table.Get(p.key, p.name).Reason == flotillav1.ReasonRemovalHeld
-	return !held && p.Options.Removals.Allow(found.GetUID())
 }
 
 // stillUnwanted reports whether the hub object, read live, says the same as its cache: a removal cannot be undone.
