@@ -68,10 +68,10 @@ type MemberClusterStatus struct {
 	// +optional
 	Summary *MemberClusterSummary `json:"summary,omitempty"`
 
-	// attention lists the worst objects of the member, at most 20.
+	// attention lists every copy that was given up, and the worst objects of the member, at most 20 in all unless more were given up.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:MaxItems=1000
 	Attention []Attention `json:"attention,omitempty"`
 
 	// removals lists the copies that were deleted from the member against the removal budget. An entry older than the window of

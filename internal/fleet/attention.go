@@ -13,8 +13,12 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// maxAttention is how many objects a MemberCluster lists.
-const maxAttention = 20
+const (
+	// maxAttention is how many objects a MemberCluster lists because they are unwell, or orphaned.
+	maxAttention = 20
+	// MaxOrphans is how many orphaned copies it lists: all of them, as far as an object of the API can.
+	MaxOrphans = 1000
+)
 
 // AttentionKey names the object that an item is about; a copy has the name of its hub object.
 func AttentionKey(item flotillav1.Attention) ObjectKey {
@@ -24,15 +28,21 @@ func AttentionKey(item flotillav1.Attention) ObjectKey {
 // IsOrphan reports whether an item is about a copy that was given up.
 func IsOrphan(item flotillav1.Attention) bool { return item.Reason == flotillav1.ReasonOrphaned }
 
-// CutAttention sorts items and keeps what a MemberCluster lists: orphaned copies first, because the list is the only
-// record of them, and then what has been unwell for longest.
+// CutAttention sorts items and keeps what a MemberCluster lists: every orphaned copy, because the list is the only
+// record of them, and then what has been unwell for longest, up to 20 in all.
 func CutAttention(items []flotillav1.Attention) []flotillav1.Attention {
 	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(items, func(a, b flotillav1.Attention) int {
 		return cmp.Or(cmp.Compare(rank[IsOrphan(a)], rank[IsOrphan(b)]), compareSince(a.Since, b.Since),
 			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return items[:min(len(items), maxAttention)]
+	orphans := 0
+	for _, item := range items {
+		if IsOrphan(item) {
+			orphans++
+		}
+	}
+	return items[:min(len(items), max(maxAttention, min(orphans, MaxOrphans)))]
 }
 
 // compareSince puts an unknown time last: such an object is new.

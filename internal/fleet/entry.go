@@ -118,6 +118,8 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 		case !o.Member.Writable:
 			e.Message = "The copy is removed when the member is no longer paused or frozen"
+		case o.Copy != nil && o.Copy.Deleting:
+			e.whileDeleting(o.Copy.Ready)
 		}
 		return
 	}
@@ -131,15 +133,27 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 		e.pending("The copy is being deleted in the member and will be made again")
 	case o.Copy.ObservedGeneration < o.Copy.Generation:
 		e.pending("The member has not observed this generation yet")
-	case o.Copy.Ready == nil:
-		e.ObservedGeneration = generation
-		e.pending("The copy has no Ready condition yet")
 	default:
-		e.ObservedGeneration = generation
+		if o.Fate == FateApply {
+			// A copy that is only kept carries whatever it had when its cluster was chosen last.
+			e.ObservedGeneration = generation
+		}
 		e.fromReady(o.Copy)
 	}
 	if o.Fate == FateLeave && e.Reason == "" {
 		e.Reason, e.Message = flotillav1.ReasonLeaving, "The labels of the cluster no longer match; the copy is kept"
+	}
+}
+
+// whileDeleting shows why a copy that is being deleted in the member is still there, when the copy says why.
+func (e *Entry) whileDeleting(ready *metav1.Condition) {
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return
+	}
+	reason := Reason(ready.Reason)
+	e.Message = Clip(fmt.Sprintf("The copy is being removed; in the member: %s: %s", reason, ready.Message))
+	if reason == flotillav1.ReasonPaused || reason == flotillav1.ReasonDryRun {
+		e.Reason = reason
 	}
 }
 
@@ -169,6 +183,10 @@ func (e *Entry) pending(message string) {
 }
 
 func (e *Entry) fromReady(c *Copy) {
+	if c.Ready == nil {
+		e.pending("The copy has no Ready condition yet")
+		return
+	}
 	e.Progressing = c.Progressing
 	if c.Ready.Status == metav1.ConditionTrue {
 		e.Ready = metav1.ConditionTrue

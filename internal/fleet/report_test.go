@@ -37,7 +37,12 @@ func TestEntryOf(t *testing.T) {
 	unready.Ready = &metav1.Condition{Status: metav1.ConditionFalse, Reason: "ReplicasNotReady", Message: "1 of 3\x00 Pods"}
 	behind := readyCopy("h")
 	behind.ObservedGeneration = 1
-	want := Effective{Hash: "h"}
+	want, writable := Effective{Hash: "h"}, visible
+	deleting := func(reason string) *Copy {
+		c := readyCopy("h")
+		c.Deleting, c.Ready = true, &metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: "says why"}
+		return c
+	}
 	tests := map[string]struct {
 		observation Observation
 		ready       metav1.ConditionStatus
@@ -59,7 +64,10 @@ func TestEntryOf(t *testing.T) {
 		"not registered":     {Observation{Fate: FateApply, Want: want}, "Unknown", "NotRegistered", noon, 0, false},
 		"undecided":          {Observation{Member: &Member{}, Fate: FateApply, Want: want, Previous: published}, "True", "", earlier.Time, 7, true},
 		"undecided and new":  {Observation{Member: &Member{}, Fate: FateApply, Want: want}, "Unknown", "ClusterNotReady", noon, 0, false},
-		"leaving":            {Observation{Member: visible, Fate: FateLeave, Copy: readyCopy("old"), Want: want}, "True", "Leaving", noon, 7, false},
+		"leaving":            {Observation{Member: visible, Fate: FateLeave, Copy: readyCopy("old"), Want: want}, "True", "Leaving", noon, 0, false},
+		"leaving since":      {Observation{Member: visible, Fate: FateLeave, Copy: readyCopy("old"), Want: want, Previous: &flotillav1.ClusterStatus{Ready: "True", Reason: "Leaving", Since: &earlier, ObservedGeneration: 5}}, "True", "Leaving", earlier.Time, 5, false},
+		"removal waits":      {Observation{Member: writable, Fate: FateRemove, Copy: deleting("Paused"), Outcome: Outcome{Generation: 7}}, "False", "Paused", noon, 0, false},
+		"removal goes on":    {Observation{Member: writable, Fate: FateRemove, Copy: deleting("Cleaning"), Outcome: Outcome{Generation: 7}}, "False", "Removing", noon, 0, false},
 		"being removed":      {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Want: want}, "False", "Removing", noon, 0, false},
 		"removal is held":    {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Outcome: Outcome{Generation: 7, Reason: "RemovalHeld"}}, "False", "RemovalHeld", noon, 0, false},
 		"removal was held":   {Observation{Member: visible, Fate: FateRemove, Copy: readyCopy("h"), Previous: &flotillav1.ClusterStatus{Ready: "False", Reason: "RemovalHeld", Since: &earlier}}, "False", "RemovalHeld", earlier.Time, 0, false},

@@ -42,6 +42,9 @@ func (r *Reconciler) recordOrphan(ctx context.Context, hubObject fleet.Object, c
 	if i := slices.IndexFunc(memberCluster.Status.Attention, same); i >= 0 && fleet.IsOrphan(memberCluster.Status.Attention[i]) {
 		return nil
 	}
+	if len(memberCluster.Status.Attention) >= fleet.MaxOrphans {
+		return fmt.Errorf("recording the orphaned %s %q: MemberCluster %q lists %d already", r.Kind.Name, client.ObjectKeyFromObject(hubObject), clusterName, fleet.MaxOrphans)
+	}
 	before := memberCluster.DeepCopy()
 	attention := append(slices.DeleteFunc(memberCluster.Status.Attention, same), orphan)
 	memberCluster.Status.Attention = fleet.CutAttention(attention)

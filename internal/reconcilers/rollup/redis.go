@@ -66,7 +66,8 @@ func fillRedis(hubObject *flotillav1.Redis, rows []row) {
 			entry = published
 		}
 		entry.ClusterStatus = row.entry.ClusterStatus
-		if row.entry.Visible {
+		// A copy that is only kept is not asked for, so it is not added to what there is either.
+		if row.entry.Visible && row.Fate != fleet.FateLeave {
 			status.Replicas = fleet.Sum(status.Replicas, entry.Replicas)
 			status.ReadyReplicas = fleet.Sum(status.ReadyReplicas, entry.ReadyReplicas)
 			status.UpdatedReplicas = fleet.Sum(status.UpdatedReplicas, entry.UpdatedReplicas)
