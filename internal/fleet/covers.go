@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // listKeys names the fields of our specs that are lists with keys: a member may add elements of its own to them.
@@ -37,6 +38,24 @@ func Uncovered(want map[string]any, object any) ([]string, error) {
 		}
 	}
 	return uncovered, nil
+}
+
+// Concede returns a spec with the values that an object has in the fields of these paths, which Uncovered has returned.
+func Concede(want Effective, object any, paths []string) (Effective, error) {
+	have, err := toMap(object)
+	if err != nil {
+		return want, err
+	}
+	conceded := want.DeepCopy()
+	for _, path := range paths {
+		field := strings.TrimPrefix(path, "spec.")
+		if value, found := have[field]; found {
+			conceded.Spec[field] = value
+		} else {
+			delete(conceded.Spec, field)
+		}
+	}
+	return conceded, nil
 }
 
 func coversMap(want, have map[string]any) bool {

@@ -36,6 +36,8 @@ type copyPass struct {
 	definitions string
 	// template names the change that gives the copy its spec.
 	template string
+	// conceded are the fields that are left to the member because of a fight; drifted are those that differ without one.
+	conceded, drifted []string
 }
 
 // reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
@@ -136,13 +138,17 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	case !fleet.IsOurs(found, p.Options.HubID) && !p.mayAdopt(found):
 		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object of this name that is not a copy of this one")
 	}
+	want, err := p.concede(found, want)
+	if err != nil {
+		return 0, err
+	}
 	desired := p.desired(want, found)
 	differs, drifted, err := p.compare(found, desired, want)
 	if err != nil {
 		return 0, err
 	}
 	if !differs {
-		p.report(fleet.Outcome{})
+		p.placed()
 		return 0, nil
 	}
 	if attempt, again := p.attemptedBefore(found, desired); again {
@@ -165,6 +171,9 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	stored, delay, err := p.write(ctx, desired, want, client.ForceOwnership)
 	if stored && desired.GetResourceVersion() != found.GetResourceVersion() {
 		p.sayChanged(found, want, drifted)
+		if drifted {
+			p.fights.reverted(p.key, p.name, want.Hash, p.drifted, p.Clock.Now())
+		}
 	}
 	if delay > 0 {
 		// The member has refused the spec.
@@ -269,7 +278,7 @@ func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured
 		p.refuseDropped(dropped, fleet.Attempt{Sent: sent, UID: desired.GetUID(), Generation: desired.GetGeneration()})
 		return false, 0, nil
 	}
-	p.report(fleet.Outcome{})
+	p.placed()
 	return true, 0, nil
 }
 

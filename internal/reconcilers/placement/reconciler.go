@@ -63,8 +63,9 @@ type Reconciler struct {
 	Options   Options
 
 	// specs are those of the hub objects, and index says which of them a change of a member is about.
-	specs fleet.SpecCache
-	index index
+	specs  fleet.SpecCache
+	index  index
+	fights fights
 }
 
 // Reconcile runs a hub pass, or a copy pass when the request names a cluster.
@@ -78,6 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 			key := fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName}
 			r.Table.Forget(key)
 			r.specs.Forget(key)
+			r.fights.forget(key)
 			r.index.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}

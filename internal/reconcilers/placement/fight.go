@@ -1,0 +1,127 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+const (
+	// fightLimit reverts of one field of one copy within fightWindow are a fight: something in the member means its value.
+	fightLimit  = 3
+	fightWindow = 10 * time.Minute
+)
+
+// fights remember which fields of copies were put back lately. They may be lost: that costs a few more reverts. The zero
+// value is empty.
+type fights struct {
+	mu       sync.Mutex
+	byObject map[fleet.ObjectKey]map[string]*fight
+}
+
+// fight is about one copy and one effective spec; another spec is another fight.
+type fight struct {
+	hash string
+	// reverts are the times at which each field was put back.
+	reverts map[string][]time.Time
+	// agreed has the fields that are left to the member, with the time since which both sides have the same value; zero
+	// while they do not.
+	agreed map[string]time.Time
+}
+
+// lost returns the fields of a copy that are left to the member. differs are those that differ now. A fight is over when
+// both sides have had the same value for the whole window.
+func (f *fights) lost(key fleet.ObjectKey, clusterName, hash string, differs []string, now time.Time) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.byObject[key][clusterName]
+	if known == nil || known.hash != hash {
+		return nil
+	}
+	var fields []string
+	for field, since := range known.agreed {
+		over := !since.IsZero() && now.Sub(since) >= fightWindow
+		switch differ := slices.Contains(differs, field); {
+		case over:
+			delete(known.agreed, field)
+		case differ:
+			known.agreed[field] = time.Time{}
+			fields = append(fields, field)
+		case since.IsZero():
+			known.agreed[field] = now
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// reverted notes that fields of a copy were put back.
+func (f *fights) reverted(key fleet.ObjectKey, clusterName, hash string, fields []string, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byObject == nil {
+		f.byObject = map[fleet.ObjectKey]map[string]*fight{}
+	}
+	if f.byObject[key] == nil {
+		f.byObject[key] = map[string]*fight{}
+	}
+	known := f.byObject[key][clusterName]
+	if known == nil || known.hash != hash {
+		known = &fight{hash: hash, reverts: map[string][]time.Time{}, agreed: map[string]time.Time{}}
+		f.byObject[key][clusterName] = known
+	}
+	for _, field := range fields {
+		times := append(known.reverts[field], now)
+		for now.Sub(times[0]) >= fightWindow {
+			times = times[1:]
+		}
+		if len(times) >= fightLimit {
+			known.agreed[field], times = now, nil
+		}
+		known.reverts[field] = times
+	}
+}
+
+func (f *fights) forget(key fleet.ObjectKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byObject, key)
+}
+
+// concede returns the spec for a copy without the fields that something in the member keeps changing: these stay as they
+// are there. The copy's other fields are applied as ever. It lasts while the fields differ and the hub wants the same.
+func (p *copyPass) concede(found fleet.Object, want fleet.Effective) (fleet.Effective, error) {
+	if found.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash {
+		return want, nil
+	}
+	differs, err := fleet.Uncovered(want.Spec, p.Kind.Spec(found))
+	if err != nil {
+		return want, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
+	}
+	p.conceded = p.fights.lost(p.key, p.name, want.Hash, differs, p.Clock.Now())
+	if len(p.conceded) == 0 {
+		p.drifted = differs
+		return want, nil
+	}
+	return fleet.Concede(want, p.Kind.Spec(found), p.conceded)
+}
+
+// placed reports that the copy is what it should be, but for what is left to the member.
+func (p *copyPass) placed() {
+	if len(p.conceded) == 0 {
+		p.report(fleet.Outcome{})
+		return
+	}
+	fields := strings.ReplaceAll(fleet.Join(p.conceded), "spec.", "")
+	p.tell(fleet.Outcome{Reason: flotillav1.ReasonOwnershipFight, Message: fmt.Sprintf(
+		"Something in the cluster keeps changing %s, which is left as it is there: stop it, or give the field up with leaveToMember: [%s] in an override",
+		fleet.Join(p.conceded), fields)})
+}
