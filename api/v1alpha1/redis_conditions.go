@@ -9,7 +9,7 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionPodsCreated is True when every Pod asked for exists.
 	ConditionPodsCreated = "PodsCreated"
-	// ConditionPrimaryAvailable is True when the primary takes writes.
+	// ConditionPrimaryAvailable is True when the primary takes writes: it is Ready, and so are as many replicas as it needs for that.
 	ConditionPrimaryAvailable = "PrimaryAvailable"
 	// ConditionStorageReady is True when every volume is bound and of its size.
 	ConditionStorageReady = "StorageReady"
@@ -73,6 +73,10 @@ const (
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonMaxMemoryUnset says that neither a memory limit nor maxMemory bounds the data set.
 	ReasonMaxMemoryUnset = "MaxMemoryUnset"
+	// ReasonWritesRefused says that the primary is Ready and refuses writes because fewer replicas are Ready than replication.minReplicasToWrite asks for.
+	ReasonWritesRefused = "WritesRefused"
+	// ReasonLarger says that every volume is bound and some are larger than storage.size. They stay so: volumes do not shrink.
+	ReasonLarger = "Larger"
 	// ReasonPreviousRejected says that the previous password in the Secret is not one that any Pod runs with. Nothing restarts. Correct it, or remove its key to restart all Pods together.
 	ReasonPreviousRejected = "PreviousRejected"
 	// ReasonPodsExist says that every Pod asked for exists, Ready or not.
@@ -87,7 +91,7 @@ const (
 	ReasonTerminationStuck = "TerminationStuck"
 	// ReasonPrunable says that Secret <name>-auth has a label by which a GitOps tool may prune it, and that the rights of the hub in the member are of an earlier version. Apply config/member, or remove the label.
 	ReasonPrunable = "Prunable"
-	// ReasonUnschedulable says that no node takes a Pod; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.
+	// ReasonUnschedulable says that no node takes a Pod for 15 seconds or more; the message quotes the scheduler. Make room, or change nodeSelector, tolerations, podAntiAffinity or resources.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImageUnavailable says that the image of a Pod cannot be pulled. Correct image or imagePullSecrets, or revert the change.
 	ReasonImageUnavailable = "ImageUnavailable"

@@ -81,11 +81,19 @@ func primaryAvailable(s *state) metav1.Condition {
 	switch {
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are asked for")
+	case found && primary.ready && followers(s) < s.spec.Replication.MinReplicasToWrite:
+		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonWritesRefused, fmt.Sprintf(
+			"Pod %s is Ready and refuses writes: %d replicas are Ready, and replication.minReplicasToWrite is %d", primary.name, followers(s), s.spec.Replication.MinReplicasToWrite))
 	case found && primary.ready:
 		return is(flotillav1.ConditionPrimaryAvailable, true, flotillav1.ReasonPrimaryReady, "Pod "+primary.name+" is Ready")
 	default:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonPrimaryNotReady, primarySentence(s))
 	}
+}
+
+// followers counts the replicas that are Ready: linked to the primary and in sync.
+func followers(s *state) int32 {
+	return int32(len(filter(s.pods, func(p pod) bool { return p.ordinal > 0 && p.ready })))
 }
 
 // configApplied says whether Pods are being replaced. A rollout lasts until every Pod is back and Ready, which only the

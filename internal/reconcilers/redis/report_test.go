@@ -40,6 +40,13 @@ func stateOf(mutate ...func(*state)) *state {
 	return s
 }
 
+// hashAgain gives the Pods the hash of the spec after a change.
+func (s *state) hashAgain() {
+	for i := range s.pods {
+		s.pods[i].hash = podHash(&s.spec, "v1")
+	}
+}
+
 // wellConditions are those of stateOf, which has no bound of its memory.
 var wellConditions = map[string]string{
 	"ConfigApplied": "True Updated", "DataAtRisk": "True MaxMemoryUnset", "Degraded": "False None", "EmptyPrimaryBlocked": "False None",
@@ -68,6 +75,13 @@ func TestReport(t *testing.T) {
 		"a replica is not Ready": {
 			mutate: func(s *state) { s.pods[1].ready = false }, ready: "False ReplicasNotReady",
 			others: []string{"Degraded=True ReplicasNotReady", "Progressing=True ReplicasNotReady"},
+		},
+		"writes are refused for want of replicas": {
+			mutate: func(s *state) { s.spec.Replication.MinReplicasToWrite, s.pods[1].ready = 1, false; s.hashAgain() }, ready: "False ReplicasNotReady",
+			others: []string{"Degraded=True ReplicasNotReady", "PrimaryAvailable=False WritesRefused", "Progressing=True ReplicasNotReady"},
+		},
+		"writes are taken with enough replicas": {
+			mutate: func(s *state) { s.spec.Replication.MinReplicasToWrite = 1; s.hashAgain() }, ready: "True AllReplicasReady",
 		},
 		"a Pod is stale": {
 			mutate: func(s *state) { s.pods[0].hash = "old" }, ready: "False RollingUpdate",
