@@ -92,6 +92,8 @@ type pod struct {
 	deleting bool
 	// ends is when a Pod that is being deleted should have ended.
 	ends time.Time
+	// unscheduled is until when it is not said that no node takes it; zero when there is nothing to say.
+	unscheduled time.Time
 	// resources are those of its server, and port is where that listens; 0 when it does not say.
 	resources corev1.ResourceRequirements
 	port      int32
@@ -222,6 +224,7 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 		if !ok {
 			continue
 		}
+		view.holdBack(seen, s.now)
 		if err := readProbe(ctx, member.GetAPIReader(), seen, &view); err != nil {
 			return err
 		}

@@ -24,6 +24,8 @@ const (
 	absentGrace = 15 * time.Second
 	// endGrace is how much longer than its grace period a Pod may take to end.
 	endGrace = time.Minute
+	// bindGrace is how long a volume may take to be bound before the scheduler is quoted: until then no node takes its Pod.
+	bindGrace = 15 * time.Second
 	// eventSlack is how much older than the absence of a Pod an event may be that explains it: clocks differ.
 	eventSlack = time.Minute
 	// maxEvents bounds the events that are read.
@@ -141,6 +143,20 @@ func (s *state) observeNode(ctx context.Context, reader client.Reader, p *pod) e
 	return nil
 }
 
+// holdBack leaves out what the scheduler says in the first seconds, in which volumes are bound.
+func (p *pod) holdBack(seen *corev1.Pod, now time.Time) {
+	if p.reason != flotillav1.ReasonUnschedulable {
+		return
+	}
+	since := seen.CreationTimestamp.Time
+	if scheduled := podCondition(seen, corev1.PodScheduled); scheduled != nil && scheduled.LastTransitionTime.After(since) {
+		since = scheduled.LastTransitionTime.Time
+	}
+	if until := since.Add(bindGrace); now.Before(until) {
+		p.diagnosis, p.unscheduled = diagnosis{}, until
+	}
+}
+
 // nodeTrouble says what is wrong with a node, after its name; empty when it is Ready or cannot be read.
 func nodeTrouble(ctx context.Context, reader client.Reader, name string) (string, error) {
 	node := &corev1.Node{}
@@ -198,6 +214,8 @@ func waited(s *state) time.Duration {
 			sooner(unseenDelay)
 		case p.deleting && left > 0:
 			sooner(left)
+		case p.unscheduled.After(s.now):
+			sooner(p.unscheduled.Sub(s.now))
 		}
 	}
 	return next

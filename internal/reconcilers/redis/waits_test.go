@@ -218,3 +218,33 @@ func TestReconcile_a_node_that_is_lost_is_named(t *testing.T) {
 	e.expectCondition("web", flotillav1.ConditionDegraded, metav1.ConditionTrue, flotillav1.ReasonNodeLost)
 	e.expectMessage("web", flotillav1.ConditionReady, "Pod web-0 is not Ready: its node "+e.nodeName+" is not Ready")
 }
+
+func TestReconcile_a_volume_that_is_being_bound_is_no_alarm(t *testing.T) {
+	e := newEnv(t)
+	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
+	e.settle("web")
+	e.runStatefulSet("web", false)
+	pod := &corev1.Pod{}
+	e.get("web-0", pod)
+	since := metav1.Now().Rfc3339Copy()
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Message: "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.", LastTransitionTime: since,
+	}}}
+	e.Expect(member.Client.Status().Update(e.ctx, pod)).To(Succeed())
+	e.recorder.take()
+	e.clock.SetTime(since.Add(5 * time.Second))
+	e.settle("web")
+	e.expectEvents()
+	e.expectCondition("web", flotillav1.ConditionDegraded, metav1.ConditionTrue, flotillav1.ReasonReplicasNotReady)
+	result, err := e.try("web")
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second {
+		t.Errorf("the pass returned %v, %v; want another one when 15 s are over", result, err)
+	}
+
+	e.clock.SetTime(since.Add(15 * time.Second))
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionDegraded, metav1.ConditionTrue, flotillav1.ReasonUnschedulable)
+	e.expectMessage("web", flotillav1.ConditionReady, "unbound immediate")
+	e.expectEvents("Unschedulable web-0")
+}
