@@ -15,6 +15,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory: set it, or give memory.maxMemory"
 // +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.minReplicasToWrite) || !has(self.replicas) || self.replicas == 0 || self.replication.minReplicasToWrite < self.replicas",message="replication.minReplicasToWrite must be less than replicas, or no write is ever taken: lower it, or ask for more replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || !has(self.auth) || !has(self.auth.mode) || self.auth.mode == 'Password'",message="service.type other than ClusterIP opens a Redis without a password to everybody: set auth.mode: Password, or service.type: ClusterIP"
+// +kubebuilder:validation:XValidation:rule="(has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF') == (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF') || ((has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF').startsWith('AOF') && (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF').startsWith('AOF')) || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir')",message="on a PersistentVolumeClaim persistence.mode can only change between AOF and AOFAndRDB: Redis would start without the data, or with data of an earlier time; create another Redis and move the data"
 type RedisSpec struct {
 	// placement says, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
@@ -174,7 +175,6 @@ type ConfigValue string
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || !has(oldSelf.type) || self.type == oldSelf.type",message="storage.type is immutable: create another Redis and move the data"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable: create another Redis and move the data"
-// +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="storage.size can only grow: volumes do not shrink; to use less, create another Redis and move the data"
 // +kubebuilder:validation:XValidation:rule="!has(self.size) || quantity(string(self.size)).isGreaterThan(quantity('0'))",message="storage.size must be more than zero: give a size such as 1Gi"
 type RedisStorage struct {
 	// type of the volume. Data on EmptyDir is lost with the Pod.
@@ -183,7 +183,7 @@ type RedisStorage struct {
 	// +kubebuilder:default=PersistentVolumeClaim
 	Type string `json:"type,omitempty"`
 
-	// size of each volume. Default 1Gi. It can only grow.
+	// size of each volume. Default 1Gi. Volumes grow to it and never shrink: one that is larger stays as it is.
 	// +optional
 	// +kubebuilder:default="1Gi"
 	Size resource.Quantity `json:"size,omitzero"`
@@ -202,10 +202,8 @@ type RedisStorage struct {
 }
 
 // RedisPersistence says what is written to storage.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.mode) || !has(oldSelf.mode) || !((self.mode == 'RDB' && oldSelf.mode.startsWith('AOF')) || (oldSelf.mode == 'RDB' && self.mode.startsWith('AOF')))",message="persistence.mode cannot change between RDB and the append-only file: Redis would start without the data in the other one; create another Redis and move the data"
 type RedisPersistence struct {
-	// mode of persistence. Default AOF.
+	// mode of persistence. Default AOF. On a PersistentVolumeClaim it can only change between AOF and AOFAndRDB.
 	// +optional
 	// +kubebuilder:validation:Enum=AOF;RDB;AOFAndRDB;None
 	// +kubebuilder:default=AOF

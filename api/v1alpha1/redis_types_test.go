@@ -4,6 +4,7 @@
 package v1alpha1_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -157,13 +158,18 @@ func TestRedis_Validation(t *testing.T) {
 func redisTransitions() map[string]schemaCase {
 	class := "fast"
 	return map[string]schemaCase{
-		"storage grows":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("2Gi") }, ""},
-		"storage shrinks":    {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1000Mi") }, "can only grow"},
-		"storage type":       {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "create another Redis"},
-		"storage class":      {func(r *flotillav1.Redis) { r.Spec.Storage.StorageClassName = &class }, "create another Redis"},
-		"storage stays":      {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1024Mi") }, ""},
-		"retention":          {func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = "Delete" }, ""},
-		"AOF to RDB":         {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "RDB" }, "create another Redis"},
+		"storage grows":   {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("2Gi") }, ""},
+		"storage shrinks": {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1000Mi") }, ""},
+		"storage type":    {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "EmptyDir" }, "create another Redis"},
+		"storage class":   {func(r *flotillav1.Redis) { r.Spec.Storage.StorageClassName = &class }, "create another Redis"},
+		"storage stays":   {func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("1024Mi") }, ""},
+		"retention":       {func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = "Delete" }, ""},
+		"AOF to RDB":      {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "RDB" }, "only change between AOF and AOFAndRDB"},
+		"AOF to nothing": {func(r *flotillav1.Redis) {
+			r.Spec.Persistence = flotillav1.RedisPersistence{Mode: "None", AcceptDataLoss: true}
+		}, "only change between AOF and AOFAndRDB"},
+		"mode not given":     {func(r *flotillav1.Redis) { r.Spec.Persistence = flotillav1.RedisPersistence{} }, ""},
+		"fsync":              {func(r *flotillav1.Redis) { r.Spec.Persistence.AppendFsync = "always" }, ""},
 		"AOF to both":        {func(r *flotillav1.Redis) { r.Spec.Persistence.Mode = "AOFAndRDB" }, ""},
 		"port":               {func(r *flotillav1.Redis) { r.Spec.Port = 7000 }, ""},
 		"replicas to nought": {func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32) }, ""},
@@ -182,6 +188,34 @@ func TestRedis_Transitions(t *testing.T) {
 			tc.change(changed)
 			compareAnswer(t, server.Client.Update(t.Context(), changed, client.DryRunAll), tc.want)
 		})
+	}
+}
+
+// TestRedis_persistence_changes_lose_no_data tries every change of the mode, on both types of storage.
+func TestRedis_persistence_changes_lose_no_data(t *testing.T) {
+	namespace := server.Namespace(t)
+	modes := []string{"AOF", "AOFAndRDB", "RDB", "None"}
+	for _, storage := range []string{"PersistentVolumeClaim", "EmptyDir"} {
+		for i, from := range modes {
+			redis := newRedis(func(r *flotillav1.Redis) {
+				r.Namespace, r.Name = namespace, fmt.Sprintf("%s-%d", strings.ToLower(storage), i)
+				r.Spec.Storage.Type, r.Spec.Persistence = storage, flotillav1.RedisPersistence{Mode: from, AcceptDataLoss: true}
+			})
+			if err := server.Client.Create(t.Context(), redis); err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range modes {
+				want := "only change between AOF and AOFAndRDB"
+				if from == to || storage == "EmptyDir" || strings.HasPrefix(from, "AOF") && strings.HasPrefix(to, "AOF") {
+					want = ""
+				}
+				changed := redis.DeepCopy()
+				changed.Spec.Persistence.Mode, changed.Spec.Port = to, 7000
+				t.Run(storage+"/"+from+" to "+to, func(t *testing.T) {
+					compareAnswer(t, server.Client.Update(t.Context(), changed, client.DryRunAll), want)
+				})
+			}
+		}
 	}
 }
 

@@ -130,7 +130,7 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
 		"NodePool": "4 28fd0b14e3ff",
-		"Redis":    "4 872b6cf06de0",
+		"Redis":    "4 e739c16f5eda",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

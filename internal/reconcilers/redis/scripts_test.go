@@ -193,7 +193,7 @@ func TestStartScript_prefers_valkey(t *testing.T) {
 }
 
 func TestStartScript_guards_an_empty_primary(t *testing.T) {
-	const manifest, rdb = "appendonlydir/appendonly.aof.manifest", "dump.rdb"
+	const manifest, rdb, unsaved = "appendonlydir/appendonly.aof.manifest", "dump.rdb", ".flotilla.unsaved"
 	peer := "web-1.web-headless info keyspace"
 	for name, tc := range map[string]struct {
 		topology, ordinal string
@@ -217,6 +217,10 @@ func TestStartScript_guards_an_empty_primary(t *testing.T) {
 		"RDB with its file":                   {topology: rdbTopology(), ordinal: "0", data: []string{rdb}},
 		"RDB that has not saved yet":          {topology: rdbTopology(), ordinal: "0", data: []string{".flotilla"}},
 		"RDB on an empty volume":              {topology: rdbTopology(), ordinal: "0", want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 is empty but this Redis had data"},
+		"data of before persistence None":     {topology: topologyOf(initialized), ordinal: "0", data: []string{manifest, unsaved}, want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 has only data of before persistence None, which would be served again"},
+		"a snapshot of before None":           {topology: rdbTopology(), ordinal: "0", data: []string{rdb, unsaved}, want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 has only data of before persistence None, which would be served again"},
+		"RDB after None on an empty volume":   {topology: rdbTopology(), ordinal: "0", data: []string{".flotilla", unsaved}, want: 78, says: "EmptyPrimaryBlocked: the volume of web-0 is empty but this Redis had data"},
+		"a replica after None":                {topology: topologyOf(initialized), ordinal: "1", data: []string{manifest, unsaved}},
 		"an append-only file of the old sort": {topology: topologyOf(initialized), ordinal: "0", data: []string{"appendonly.aof"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,10 +242,34 @@ func TestStartScript_guards_an_empty_primary(t *testing.T) {
 			if strings.TrimSpace(string(said)) != tc.says {
 				t.Errorf("the termination message is %q, want %q", said, tc.says)
 			}
-			if _, err := os.Stat(p.path("data", ".flotilla")); tc.want != 0 && err == nil {
+			if _, err := os.Stat(p.path("data", ".flotilla")); tc.want != 0 && err == nil && !slices.Contains(tc.data, ".flotilla") {
 				t.Error("a refused volume is marked")
 			}
 		})
+	}
+}
+
+func TestStartScript_persistence_none_leaves_behind_what_is_on_the_volume(t *testing.T) {
+	none := strings.NewReplacer("PERSISTENCE=AOF", "PERSISTENCE=None", "GUARD=true", "GUARD=false").Replace(topologyOf(initialized))
+	p := newPod(t, none, "0")
+	p.write("x", "data", "appendonlydir/appendonly.aof.manifest")
+	p.write("x", "data", "dump.rdb")
+	output, code := p.run("start.sh")
+	if code != 0 || !strings.Contains(output, "dbfilename unsaved.rdb\n") {
+		t.Fatalf("the server loads the snapshot of before; exit code %d:\n%s", code, output)
+	}
+	p.write(topologyOf(initialized), "config", "topology.env")
+	if output, code := p.run("start.sh"); code != 78 {
+		t.Fatalf("data of before persistence None is served again; exit code %d:\n%s", code, output)
+	}
+	// A person accepts it, once.
+	p.write(strings.ReplaceAll(topologyOf(initialized), "FORCE_EMPTY_PRIMARY=false", "FORCE_EMPTY_PRIMARY=true"), "config", "topology.env")
+	if output, code := p.run("start.sh"); code != 0 || strings.Contains(output, "dbfilename") {
+		t.Fatalf("exit code %d:\n%s", code, output)
+	}
+	p.write(topologyOf(initialized), "config", "topology.env")
+	if output, code := p.run("start.sh"); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, output)
 	}
 }
 

@@ -49,6 +49,18 @@ func smaller(have corev1.ResourceList, s *flotillav1.RedisSpec) bool {
 	return known && size.Cmp(s.Storage.Size) < 0
 }
 
+// largerClaims names the claims of Pods that are asked for that ask for more than the spec.
+func largerClaims(s *state) []string {
+	var names []string
+	for ordinal := range *s.spec.Replicas {
+		size := s.claims[ordinal].Spec.Resources.Requests[corev1.ResourceStorage]
+		if size.Cmp(s.spec.Storage.Size) > 0 {
+			names = append(names, claimName(s.redis.Name, ordinal))
+		}
+	}
+	return names
+}
+
 // infeasible tells whether the storage has given up growing a volume.
 func infeasible(claim *corev1.PersistentVolumeClaim) bool {
 	switch claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
@@ -78,6 +90,9 @@ func storageReady(s *state) metav1.Condition {
 		if names := found[known.reason]; len(names) > 0 {
 			return condition(false, known.reason, fmt.Sprintf(known.sentence, list(names)))
 		}
+	}
+	if larger := largerClaims(s); len(larger) > 0 {
+		return condition(true, flotillav1.ReasonLarger, fmt.Sprintf("Every volume is bound; larger than storage.size %s, and left so because volumes do not shrink: %s", &s.spec.Storage.Size, list(larger)))
 	}
 	return condition(true, flotillav1.ReasonBound, "Every volume is bound and of its size")
 }

@@ -161,3 +161,29 @@ func TestReconcile_the_primary_stays_while_its_claim_is_being_deleted(t *testing
 	e.expectCondition("web", flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue, flotillav1.ReasonVolumeDeleting)
 	e.expectEvents("RolloutStarted", "RolloutBlocked", "VolumeDeleting")
 }
+
+func TestReconcile_a_smaller_size_blocks_no_other_change(t *testing.T) {
+	e := newEnv(t)
+	e.runningOn(true)
+	e.change("web", func(r *flotillav1.Redis) { r.Spec.Storage.Size = resource.MustParse("3Gi") })
+	e.settle("web")
+	e.bind("data-web-0", "data-web-1")
+	e.settle("web")
+
+	// A hub that knows nothing of the emergency, or an override that is gone, brings the size of before with other changes.
+	e.change("web", func(r *flotillav1.Redis) {
+		r.Spec.Storage.Size, r.Spec.Replicas = resource.MustParse("1Gi"), new(int32(3))
+	})
+	e.settle("web")
+	for _, claim := range []string{"data-web-0", "data-web-1"} {
+		if size := e.requested(claim); size != "3Gi" {
+			t.Errorf("%s asks for %s", claim, size)
+		}
+	}
+	e.runStatefulSet("web", true)
+	e.bind("data-web-2")
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionTrue, flotillav1.ReasonAllReplicasReady)
+	e.expectCondition("web", flotillav1.ConditionStorageReady, metav1.ConditionTrue, flotillav1.ReasonLarger)
+	e.expectMessage("web", flotillav1.ConditionStorageReady, "larger than storage.size 1Gi, and left so because volumes do not shrink: data-web-0, data-web-1")
+}

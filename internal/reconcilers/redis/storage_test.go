@@ -46,7 +46,7 @@ func TestStorage(t *testing.T) {
 		risks []string
 	}{
 		"well":                      {claims: []*claim{claimOf(0, "2Gi"), claimOf(1, "2Gi")}, want: "True Bound"},
-		"larger than asked for":     {claims: []*claim{claimOf(0, "4Gi"), claimOf(1, "2Gi")}, want: "True Bound"},
+		"larger than asked for":     {claims: []*claim{claimOf(0, "4Gi"), claimOf(1, "2Gi")}, want: "True Larger", says: "left so because volumes do not shrink: data-web-0"},
 		"not there":                 {claims: []*claim{claimOf(0, "2Gi")}, want: "False VolumesPending", says: "data-web-1"},
 		"not bound":                 {claims: []*claim{claimOf(0, "2Gi"), claimOf(1, "1Gi", pending)}, want: "False VolumesPending", says: "data-web-1"},
 		"to grow":                   {claims: []*claim{claimOf(0, "1Gi"), claimOf(1, "1Gi")}, want: "False Expanding", grow: []string{"data-web-0", "data-web-1"}},

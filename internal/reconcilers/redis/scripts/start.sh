@@ -8,6 +8,8 @@ set -u
 data_dir=${FLOTILLA_DATA_DIR:-/data}
 termination_log=${FLOTILLA_TERMINATION_LOG:-/dev/termination-log}
 marker=$data_dir/.flotilla
+# Not empty when the last server here had persistence None and left what is on the volume behind.
+unsaved=$data_dir/.flotilla.unsaved
 
 # Exit codes: a person has to decide, or trying again will do.
 blocked=78
@@ -31,7 +33,7 @@ stop() {
 has_data() {
 	case $PERSISTENCE in
 	AOF*) [ "$aof" = true ] ;;
-	*) [ "$rdb" = true ] || [ -e "$marker" ] ;;
+	*) [ "$rdb" = true ] || { [ -e "$marker" ] && [ ! -s "$unsaved" ]; } ;;
 	esac
 }
 
@@ -44,6 +46,9 @@ guard() {
 	fi
 	[ -s "$data_dir/dump.rdb" ] && rdb=true
 
+	if [ -s "$unsaved" ] && [ "$aof:$rdb" != false:false ]; then
+		stop $blocked "EmptyPrimaryBlocked: the volume of $pod has only data of before persistence None, which would be served again"
+	fi
 	# The server loads the file of its own mode only and would ignore the data in the other one.
 	case $PERSISTENCE:$aof:$rdb in
 	AOF*:false:true) stop $blocked "EmptyPrimaryBlocked: the volume of $pod has an RDB file but no append-only file, which persistence $PERSISTENCE loads" ;;
@@ -95,6 +100,8 @@ directives() {
 	else
 		printf 'protected-mode no\n'
 	fi
+	# With None a server would still load a snapshot of an earlier mode, at every start.
+	[ "$PERSISTENCE" != None ] || printf 'dbfilename unsaved.rdb\n'
 	# A replica that has just copied its primary would not end before its own first append-only file is written, and be
 	# killed instead. All that it has is on the primary.
 	[ "$ordinal" = 0 ] || printf 'replicaof %s %s\nshutdown-on-sigterm force\n' "$PRIMARY_HOST" "$port"
@@ -115,6 +122,11 @@ else
 	printf '%s\n' "DiskFull: the volume of $pod cannot be written" >"$termination_log"
 fi
 : >"$marker.written"
+if [ "$PERSISTENCE" = None ]; then
+	printf '%s\n' "$pod" >"$unsaved"
+elif [ -e "$unsaved" ]; then
+	: >"$unsaved"
+fi
 
 # On standard input nothing secret is on disk or in the arguments.
 exec "$server" "$config_dir/redis.conf" - <<EOF
