@@ -6,6 +6,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,9 +88,15 @@ func removeData(ctx context.Context, member cluster.Cluster, redis *flotillav1.R
 		claim.Name = claimName(redis.Name, ordinal)
 		candidates = append(candidates, claim)
 	}
-	secret := &corev1.Secret{}
-	secret.Name = secretName(redis.Name)
-	candidates = append(candidates, secret)
+	shared, err := passwordIsShared(ctx, member.GetAPIReader(), redis)
+	if err != nil {
+		return nil, err
+	}
+	if !shared {
+		secret := &corev1.Secret{}
+		secret.Name = secretName(redis.Name)
+		candidates = append(candidates, secret)
+	}
 
 	var removed []string
 	for _, candidate := range candidates {
@@ -111,4 +118,16 @@ func removeData(ctx context.Context, member cluster.Cluster, redis *flotillav1.R
 		removed = append(removed, name)
 	}
 	return removed, nil
+}
+
+// passwordIsShared reports whether another Redis refers to the Secret that was generated for this one.
+func passwordIsShared(ctx context.Context, reader client.Reader, redis *flotillav1.Redis) (bool, error) {
+	var others flotillav1.RedisList
+	if err := reader.List(ctx, &others, client.InNamespace(redis.Namespace)); err != nil {
+		return false, fmt.Errorf("listing Redises: %w", err)
+	}
+	return slices.ContainsFunc(others.Items, func(other flotillav1.Redis) bool {
+		ref := other.Spec.Auth.SecretRef
+		return other.Name != redis.Name && ref != nil && ref.Name == secretName(redis.Name)
+	}), nil
 }

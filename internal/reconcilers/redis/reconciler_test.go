@@ -459,6 +459,25 @@ func TestReconcile_deletion_keeps_data_unless_told(t *testing.T) {
 	}
 }
 
+func TestReconcile_a_password_that_another_redis_uses_stays(t *testing.T) {
+	e := newEnv(t)
+	e.running("web", 1)
+	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "api"}, Spec: flotillav1.RedisSpec{
+		Auth: flotillav1.RedisAuth{SecretRef: &flotillav1.RedisSecretRef{Name: "web-auth"}},
+	}})
+	e.change("web", func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = flotillav1.RedisRetentionDelete })
+	e.settle("web")
+	e.remove("web", &flotillav1.Redis{})
+	e.pass("web")
+	if !e.gone("web", &flotillav1.Redis{}) || e.gone("web-auth", &corev1.Secret{}) {
+		t.Error("the password of api went with web")
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	if !e.gone("data-web-0", claim) && claim.DeletionTimestamp == nil {
+		t.Error("the volume stays too")
+	}
+}
+
 func claimSpec(e *env, name string) *corev1.PersistentVolumeClaimSpec {
 	claim := &corev1.PersistentVolumeClaim{}
 	e.get(name, claim)

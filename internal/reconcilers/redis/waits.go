@@ -69,10 +69,17 @@ func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error 
 		}
 	}
 	s.absent.since = s.now
+	if s.statefulSet == nil {
+		// Nothing creates Pods yet, and Ready says why.
+		return nil
+	}
 	if created := conditionOf(s.redis.Status, flotillav1.ConditionPodsCreated); created.Status == metav1.ConditionFalse {
 		s.absent.since = created.LastTransitionTime.Time
 	}
-	if s.statefulSet == nil || !s.absent.overdue(s.now) {
+	if born := s.statefulSet.CreationTimestamp.Time; born.After(s.absent.since) {
+		s.absent.since = born
+	}
+	if !s.absent.overdue(s.now) {
 		return nil
 	}
 	var events eventsv1.EventList
@@ -204,7 +211,7 @@ func waited(s *state) time.Duration {
 	switch {
 	case s.absent.overdue(s.now):
 		sooner(unseenDelay)
-	case len(s.absent.names) > 0:
+	case len(s.absent.names) > 0 && s.statefulSet != nil:
 		sooner(absentGrace - s.now.Sub(s.absent.since))
 	}
 	for _, p := range s.pods {

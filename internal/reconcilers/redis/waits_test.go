@@ -248,3 +248,21 @@ func TestReconcile_a_volume_that_is_being_bound_is_no_alarm(t *testing.T) {
 	e.expectMessage("web", flotillav1.ConditionReady, "unbound immediate")
 	e.expectEvents("Unschedulable web-0")
 }
+
+func TestReconcile_no_pod_is_missed_before_there_is_a_statefulset(t *testing.T) {
+	e := newEnv(t)
+	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: flotillav1.RedisSpec{
+		Auth: flotillav1.RedisAuth{SecretRef: &flotillav1.RedisSecretRef{Name: "mine"}},
+	}})
+	e.settle("web")
+	e.clock.SetTime(e.clock.Now().Add(time.Hour))
+	e.settle("web")
+	e.expectEvents("SecretMissing")
+	e.expectCondition("web", flotillav1.ConditionPodsCreated, metav1.ConditionFalse, flotillav1.ReasonCreatingPods)
+	e.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: map[string]string{flotillav1.LabelRedisAuth: "true"}}, StringData: map[string]string{"password": "x"},
+	})
+	e.clock.SetTime(time.Now())
+	e.settle("web")
+	e.expectCondition("web", flotillav1.ConditionPodsCreated, metav1.ConditionFalse, flotillav1.ReasonCreatingPods)
+}
