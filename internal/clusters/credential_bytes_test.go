@@ -90,7 +90,9 @@ func TestParseCredential_no_document_costs_much(t *testing.T) {
 				t.Errorf("accepted %v", accepted)
 			}
 			registration := argoCDRegistration(t, "https://10.0.0.1", content)
-			bounded(t, func() (*credential, *refusal) { return parseArgoCD(registration, &rules{}) })
+			if accepted, _ := bounded(t, func() (*credential, *refusal) { return parseArgoCD(registration, &rules{}) }); accepted != nil {
+				t.Errorf("accepted %v from Argo CD", accepted)
+			}
 		})
 	}
 }

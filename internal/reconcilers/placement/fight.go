@@ -79,7 +79,7 @@ func (f *fights) reverted(key fleet.ObjectKey, clusterName, hash string, fields 
 		f.byObject[key][clusterName] = known
 	}
 	for _, field := range fields {
-		times := append(known.reverts[field], now)
+		times := slices.Concat(known.reverts[field], []time.Time{now})
 		for now.Sub(times[0]) >= fightWindow {
 			times = times[1:]
 		}
