@@ -19,7 +19,7 @@ set_command() {
 	[[ -e $KUBECONFIGS/hub ]] || die "no fleet in $FLEET_DIR: run 'make fleet-up' first"
 	base=$(<"$FLEET_DIR/port-base")
 	awk '{print} $0 == "  user:" {print "    as: system:serviceaccount:flotilla-system:flotilla-manager"}' "$KUBECONFIGS/hub" >"$KUBECONFIG_FILE"
-	command=("$BIN/manager" --kubeconfig "$KUBECONFIG_FILE" --hub-id demo --removals-share 0
+	command=("$BIN/manager" --kubeconfig "$KUBECONFIG_FILE" --hub-id demo
 		"--metrics-bind-address=127.0.0.1:$((base + 4))" "--health-bind-address=127.0.0.1:$((base + 5))" "$@")
 }
 

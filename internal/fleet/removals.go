@@ -29,7 +29,7 @@ type Removals struct {
 	budget int
 	clock  clock.PassiveClock
 	// Share is the part of the fleet's copies, and of those of one hub object, that may go, in percent; 0 is no such
-	// limit. It is set before the first use.
+	// limit. One hub object that is deleted may lose all of its copies. It is set before the first use.
 	Share int
 
 	mu sync.Mutex
@@ -49,6 +49,8 @@ type Removal struct {
 type Census struct {
 	// Fleet counts all copies, and Object those of the hub object concerned.
 	Fleet, Object int
+	// Deleting reports whether that object is being deleted.
+	Deleting bool
 	// Records reports whether a copy is among them.
 	Records func(key ObjectKey, clusterName string) bool
 }
@@ -88,7 +90,15 @@ func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) boo
 			}
 		}
 	}
-	if spent >= r.budget || r.Share > 0 && (spent >= r.share(fleet) || spentOnObject >= r.share(object)) {
+	fleetLimit, objectLimit := r.share(fleet), r.share(object)
+	if census.Deleting {
+		// Who deletes an object means all of its copies. Only the deletion of several can be more than was meant.
+		objectLimit = object
+		if spent == spentOnObject {
+			fleetLimit = max(fleetLimit, object)
+		}
+	}
+	if spent >= r.budget || r.Share > 0 && (spent >= fleetLimit || spentOnObject >= objectLimit) {
 		return false
 	}
 	removal.At = now

@@ -64,13 +64,18 @@ func TestRemovals_share(t *testing.T) {
 		budget, share, copies int
 		// objects are those that lose all of their copies, one after the other.
 		objects []int
-		want    int
+		// deleting says that the objects are deleted, and not only taken out of clusters.
+		deleting bool
+		want     int
 	}{
 		"a quarter of the fleet":         {budget: 20, share: 25, copies: 40, objects: []int{2, 2, 2, 2, 2, 2, 2, 2}, want: 10},
 		"a quarter of one object":        {budget: 20, share: 25, copies: 400, objects: []int{40}, want: 10},
 		"the absolute limit":             {budget: 20, share: 25, copies: 4000, objects: []int{400}, want: 20},
 		"at least two of a small fleet":  {budget: 20, share: 25, copies: 3, objects: []int{3}, want: 2},
 		"at least two of a small object": {budget: 20, share: 25, copies: 400, objects: []int{3, 3}, want: 4},
+		"one object is deleted":          {budget: 20, share: 25, copies: 3, objects: []int{3}, deleting: true, want: 3},
+		"objects are deleted":            {budget: 20, share: 25, copies: 15, objects: []int{3, 3, 3, 3, 3}, deleting: true, want: 3},
+		"a large object is deleted":      {budget: 20, share: 25, copies: 4000, objects: []int{400}, deleting: true, want: 20},
 		"no share":                       {budget: 20, copies: 12, objects: []int{12}, want: 12},
 		"no budget":                      {share: 25, copies: 12, objects: []int{12}},
 	}
@@ -86,7 +91,7 @@ func TestRemovals_share(t *testing.T) {
 				left := copies
 				for c := range copies {
 					removal := Removal{Key: object(fmt.Sprint(o)), Cluster: fmt.Sprint(c), UID: types.UID(fmt.Sprint(o, "-", c)), At: clk.Now()}
-					census := Census{Fleet: fleetCopies, Object: left, Records: func(key ObjectKey, cluster string) bool { return !gone[key.Object.Name+"/"+cluster] }}
+					census := Census{Fleet: fleetCopies, Object: left, Deleting: tc.deleting, Records: func(key ObjectKey, cluster string) bool { return !gone[key.Object.Name+"/"+cluster] }}
 					if removals.Allow(removal, recorded, census) {
 						// It is gone before the next one is asked for, and the process restarts.
 						allowed, fleetCopies, left = allowed+1, fleetCopies-1, left-1

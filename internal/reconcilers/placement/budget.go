@@ -37,6 +37,7 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 		return false, err
 	}
 	census.Object = len(p.hubObject.GetFleetStatus().PlacedIn)
+	census.Deleting = p.hubObject.GetDeletionTimestamp() != nil
 	removal := fleet.Removal{Key: p.key, Cluster: p.name, UID: found.GetUID()}
 	if !p.Options.Removals.Allow(removal, recorded, census) {
 		return false, nil
