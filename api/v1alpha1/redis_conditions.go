@@ -21,6 +21,9 @@ const (
 	ConditionEmptyPrimaryBlocked = "EmptyPrimaryBlocked"
 	// ConditionDataAtRisk is True when the spec allows data to be lost.
 	ConditionDataAtRisk = "DataAtRisk"
+	// ConditionObjectsAltered is True while the member stores an object of the Redis with other fields than were asked for, because of
+	// a webhook or a policy; absent otherwise.
+	ConditionObjectsAltered = "ObjectsAltered"
 	// ConditionPaused is True while nothing is changed because the object, or its member, is paused.
 	ConditionPaused = "Paused"
 )

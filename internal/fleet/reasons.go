@@ -28,7 +28,7 @@ var memberReasons = sets.New(
 	flotillav1.ReasonExpanding, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible, flotillav1.ReasonTwoPasswords,
 	flotillav1.ReasonMembershipLoop, flotillav1.ReasonSelectorNotExact,
 	flotillav1.ReasonWaitingForApproval, flotillav1.ReasonPrunable, flotillav1.ReasonWritesRefused, flotillav1.ReasonLarger, flotillav1.ReasonPreviousRejected, flotillav1.ReasonPodsExist, flotillav1.ReasonCreatingPods,
-	flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck,
+	flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck, flotillav1.ReasonFieldDropped,
 )
 
 // Reason returns a reason that a member gave when it is one of ours, else Other.

@@ -10,12 +10,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +36,8 @@ type outcome struct {
 	replaced []pod
 	// grown are the claims that ask for more now.
 	grown []*corev1.PersistentVolumeClaim
+	// altered are children that the member has just stored with other fields than were sent.
+	altered []altered
 	// secretCreated says that a password was generated.
 	secretCreated bool
 }
@@ -56,7 +60,7 @@ func generateSecret(ctx context.Context, member cluster.Cluster, s *state) error
 func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *outcome) error {
 	var errs []error
 	for _, c := range p.changes {
-		errs = append(errs, applyChange(ctx, member.GetClient(), c, done))
+		errs = append(errs, applyChange(ctx, member.GetClient(), s, c, done))
 	}
 	if p.dropBudget {
 		err := member.GetClient().Delete(ctx, s.budget, client.Preconditions{UID: &s.budget.UID})
@@ -114,19 +118,19 @@ func growClaims(ctx context.Context, member client.Client, s *state, p plan, don
 	return errors.Join(errs...)
 }
 
-func applyChange(ctx context.Context, member client.Client, c change, done *outcome) error {
-	err := applyPatiently(ctx, member, c)
+func applyChange(ctx context.Context, member client.Client, s *state, c change, done *outcome) error {
+	stored, err := applyPatiently(ctx, member, c)
 	if apierrors.IsInvalid(err) && c.address != "" {
 		anyAddress := c
 		anyAddress.address = ""
-		if err = serverSideApply(ctx, member, anyAddress); err == nil {
+		if stored, err = serverSideApply(ctx, member, anyAddress); err == nil {
 			done.moved = append(done.moved, c)
 		}
 	}
 	if apierrors.IsInvalid(err) && c.uid != "" {
 		// Elements of lists that others have put there stay in an apply, and may clash with ours.
 		if overwrite(ctx, member, c) == nil {
-			err = serverSideApply(ctx, member, c)
+			stored, err = serverSideApply(ctx, member, c)
 		}
 	}
 	if err != nil {
@@ -134,6 +138,9 @@ func applyChange(ctx context.Context, member client.Client, c change, done *outc
 	}
 	if c.uid == "" {
 		done.created = append(done.created, c)
+	}
+	if differ := differences(stored, c.desired); len(differ) > 0 {
+		done.altered = append(done.altered, alteredBy(c.kind, c.desired.GetName(), stored.GetUID(), c.sent, differ, s.now))
 	}
 	return nil
 }
@@ -143,37 +150,48 @@ var addressPatience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, S
 
 // applyPatiently applies a change, and a Service with an address several times: an API server shows that a Service is
 // gone a moment before it frees the address, and would say meanwhile that it is taken.
-func applyPatiently(ctx context.Context, member client.Client, c change) error {
+func applyPatiently(ctx context.Context, member client.Client, c change) (client.Object, error) {
 	if c.address == "" {
 		return serverSideApply(ctx, member, c)
 	}
+	var stored client.Object
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, addressPatience, func(ctx context.Context) (bool, error) {
-		last = serverSideApply(ctx, member, c)
+		stored, last = serverSideApply(ctx, member, c)
 		return !apierrors.IsInvalid(last), nil
 	})
-	if last != nil {
-		return last
-	}
-	return err
+	return stored, cmp.Or(last, err)
 }
 
-func serverSideApply(ctx context.Context, member client.Client, c change) error {
+// serverSideApply applies a change and returns what the API server has stored.
+func serverSideApply(ctx context.Context, member client.Client, c change) (client.Object, error) {
 	content := fields(c.desired)
 	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
 	if c.uid != "" {
 		// With the UID it is this object that changes, not one that took its name a moment ago.
 		if err := unstructured.SetNestedField(content, string(c.uid), "metadata", "uid"); err != nil {
-			return err
+			return nil, err
 		}
 		options = append(options, client.ForceOwnership)
 	}
 	if c.address != "" {
 		if err := unstructured.SetNestedField(content, c.address, "spec", "clusterIP"); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return member.Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}), options...)
+	answer := &unstructured.Unstructured{Object: content}
+	if err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), options...); err != nil {
+		return nil, err
+	}
+	// It is compared as objects from the caches are.
+	stored, ok := reflect.TypeAssert[client.Object](reflect.New(reflect.TypeOf(c.desired).Elem()))
+	if !ok {
+		return nil, fmt.Errorf("%T is not an object", c.desired)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, stored); err != nil {
+		return nil, fmt.Errorf("reading what was stored: %w", err)
+	}
+	return stored, nil
 }
 
 // overwrite replaces the lists in the spec of an object by ours.

@@ -24,6 +24,8 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 		return no(flotillav1.ReasonNameConflict, "Objects that are not of this Redis have the names of its own: "+list(s.foreign))
 	case reason != "":
 		return no(reason, message)
+	case p.rollout.reason == flotillav1.ReasonFieldDropped && c.updated < *s.spec.Replicas:
+		return no(p.rollout.reason, p.rollout.blocked)
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are asked for")
 	case found && primary.emptyVolume != "":

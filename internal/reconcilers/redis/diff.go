@@ -5,7 +5,10 @@ package redis
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,12 +61,26 @@ func stampHash(desired client.Object) string {
 	return hash
 }
 
-// differs tells whether the live object is not what was rendered: another version of it was applied last, or somebody
-// has changed a field of ours since.
-func differs(desired, live client.Object, hash string) bool {
-	return live.GetAnnotations()[flotillav1.AnnotationAppliedHash] != hash || !covers(fields(live)["metadata"], fields(desired)["metadata"]) ||
-		!covers(withoutIdentity(live), withoutIdentity(desired))
+// difference is a field of ours that an object does not have as asked.
+type difference struct {
+	// Path names it, with the keys of list elements in brackets.
+	Path string
+	// Have is what the object has; nil when it lacks the field.
+	Have any
 }
+
+// differences returns the fields of what was rendered that a live object does not have: another version of it was applied
+// last, or somebody has changed a field of ours since. What says nothing, or what typed objects from a cache do not have,
+// is left out.
+func differences(live, desired client.Object) []difference {
+	have, want := fields(live), fields(desired)
+	delete(want, "apiVersion")
+	delete(want, "kind")
+	return uncovered("", have, want)
+}
+
+// covers tells whether have has everything that want has.
+func covers(have, want any) bool { return len(uncovered("", have, want)) == 0 }
 
 // withoutIdentity leaves out what typed objects from a cache do not have, and the metadata.
 func withoutIdentity(obj client.Object) map[string]any {
@@ -74,54 +91,69 @@ func withoutIdentity(obj client.Object) map[string]any {
 	return content
 }
 
-// covers tells whether have has everything that want has. Elements of lists are paired by their key, like the API server
-// does, so that others may add theirs; lists without keys must be equal in length.
-func covers(have, want any) bool {
+// uncovered returns what want has and have does not, in the order of the paths. Elements of lists are paired by their key,
+// like the API server does, so that others may add theirs; lists without keys must be equal in length.
+func uncovered(path string, have, want any) []difference {
+	here := []difference{{Path: path, Have: have}}
 	switch want := want.(type) {
 	case map[string]any:
-		have, ok := have.(map[string]any)
-		if !ok {
-			return len(want) == 0 && have == nil
+		fields, ok := have.(map[string]any)
+		if !ok && len(want) > 0 {
+			return here
 		}
-		for key, field := range want {
-			if !covers(have[key], field) {
-				return false
-			}
+		var all []difference
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			all = append(all, uncovered(join(path, key), fields[key], want[key])...)
 		}
-		return true
+		return all
 	case []any:
-		have, ok := have.([]any)
-		if !ok {
-			return len(want) == 0
+		elements, ok := have.([]any)
+		if !ok && len(want) > 0 || ok && len(want) == 0 && len(elements) > 0 {
+			return here
 		}
-		return coversList(have, want)
+		return uncoveredList(path, elements, want)
 	default:
-		return reflect.DeepEqual(have, want)
+		if !reflect.DeepEqual(have, want) {
+			return here
+		}
+		return nil
 	}
 }
 
-func coversList(have, want []any) bool {
+func uncoveredList(path string, have, want []any) []difference {
+	var all []difference
 	for i, element := range want {
-		if key, value := listKey(element); key != "" {
-			if !coversKeyed(have, key, value, element) {
-				return false
+		key, value := listKey(element)
+		switch {
+		case key != "":
+			at := slices.IndexFunc(have, func(candidate any) bool {
+				fields, ok := candidate.(map[string]any)
+				return ok && fields[key] == value
+			})
+			var found any
+			if at >= 0 {
+				found = have[at]
 			}
-			continue
-		}
-		if len(have) != len(want) || !covers(have[i], element) {
-			return false
+			all = append(all, uncovered(fmt.Sprintf("%s[%s]", path, value), found, element)...)
+		case len(have) != len(want):
+			return []difference{{Path: path, Have: have}}
+		default:
+			all = append(all, uncovered(fmt.Sprintf("%s[%d]", path, i), have[i], element)...)
 		}
 	}
-	return len(want) > 0 || len(have) == 0
+	return all
 }
 
-func coversKeyed(have []any, key string, value, want any) bool {
-	for _, candidate := range have {
-		if fields, ok := candidate.(map[string]any); ok && fields[key] == value {
-			return covers(fields, want)
-		}
+// join puts the name of a field, or the key of a map, behind a path.
+func join(path, key string) string {
+	switch {
+	case strings.ContainsAny(key, "./-"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
 	}
-	return false
 }
 
 // listKey returns the key by which the elements of a list of ours are told apart, if they are. A volume may be mounted

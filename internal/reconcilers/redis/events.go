@@ -102,6 +102,9 @@ func conditionEvents(s *state, before, after flotillav1.RedisStatus) []clusters.
 	if turned(flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue) {
 		told = append(told, event(corev1.EventTypeWarning, flotillav1.ConditionRolloutBlocked, "Update", nil, "%s", now(flotillav1.ConditionRolloutBlocked).Message))
 	}
+	if turned(flotillav1.ConditionObjectsAltered, metav1.ConditionTrue) {
+		told = append(told, event(corev1.EventTypeWarning, flotillav1.ReasonFieldDropped, "Reconcile", nil, "%s", now(flotillav1.ConditionObjectsAltered).Message))
+	}
 	rolling := func(c metav1.Condition) bool { return c.Reason == flotillav1.ReasonRollingUpdate }
 	applied, appliedBefore := now(flotillav1.ConditionConfigApplied), was(flotillav1.ConditionConfigApplied)
 	switch {

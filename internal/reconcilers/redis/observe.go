@@ -51,6 +51,8 @@ type state struct {
 	// recorded is what record remembers, or former while there is no record.
 	recorded topology
 	password password
+	// answers are what the API server has made of objects that were applied before, where that is not what was asked for.
+	answers map[types.UID]answer
 	// growthRefused says why the member does not let volumes grow; apply fills it, as only trying tells.
 	growthRefused string
 	// keepRefused says that the member does not let the Secret be kept from being pruned; apply fills it.

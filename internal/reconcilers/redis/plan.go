@@ -27,6 +27,9 @@ type plan struct {
 	hash string
 	// changes are the children to create or to put right, in this order.
 	changes []change
+	// compared says that every child was compared with what is asked for, and altered are those that stay other than that.
+	compared bool
+	altered  []altered
 	// dropBudget asks for the removal of the budget, which is ours.
 	dropBudget bool
 	// dropConfigs are ConfigMaps of ours that no Pod seems to be started with.
@@ -49,6 +52,8 @@ type change struct {
 	desired client.Object
 	// uid is that of the object to change; empty to create it.
 	uid types.UID
+	// sent is the hash of what is applied.
+	sent string
 	// address is the cluster IP that a Service is created with again; empty for any.
 	address string
 }
@@ -73,7 +78,9 @@ func planFor(s *state) plan {
 		p.rollout.replace = nil
 		return p
 	}
-	p.changes = planChanges(s, p.hash)
+	p.changes, p.altered = planChanges(s, p.hash)
+	p.compared = true
+	p.stopAltered()
 	p.dropBudget = !*s.spec.PodDisruptionBudget.Enabled && s.budget != nil && s.budget.DeletionTimestamp == nil
 	p.dropConfigs = configsToDrop(s, p.changes)
 	p.grow = claimsToGrow(s)
@@ -196,8 +203,10 @@ func forceEmptyPrimary(s *state) bool {
 	return claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
 }
 
-func planChanges(s *state, hash string) []change {
+// planChanges returns what has to be applied, and what stays other than asked for because the member stores it so.
+func planChanges(s *state, hash string) ([]change, []altered) {
 	var changes []change
+	var stay []altered
 	add := func(desired, live client.Object, exists bool) *change {
 		kind := kindOf(desired)
 		if slices.Contains(s.foreign, kind+" "+desired.GetName()) {
@@ -205,13 +214,20 @@ func planChanges(s *state, hash string) []change {
 		}
 		applied := stampHash(desired)
 		if !exists {
-			changes = append(changes, change{kind: kind, desired: desired})
+			changes = append(changes, change{kind: kind, desired: desired, sent: applied})
 			return &changes[len(changes)-1]
 		}
 		// What is being deleted will be gone, and created again then.
-		if live.GetDeletionTimestamp() == nil && differs(desired, live, applied) {
-			changes = append(changes, change{kind: kind, desired: desired, uid: live.GetUID()})
+		differ := differences(live, desired)
+		if live.GetDeletionTimestamp() != nil || len(differ) == 0 {
+			return nil
 		}
+		found := alteredBy(kind, desired.GetName(), live.GetUID(), applied, differ, s.now)
+		if s.answered(&found) {
+			stay = append(stay, found)
+			return nil
+		}
+		changes = append(changes, change{kind: kind, desired: desired, uid: live.GetUID(), sent: applied})
 		return nil
 	}
 	for _, desired := range renderServices(s.redis, &s.spec) {
@@ -232,10 +248,10 @@ func planChanges(s *state, hash string) []change {
 	if s.startable() {
 		add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
 	}
-	return changes
+	return changes, stay
 }
 
-// settled tells whether the StatefulSet is as it should be and its controller has seen that.
+// settled tells whether the StatefulSet is as it should be, or as the member stores it, and its controller has seen that.
 func settled(s *state, changes []change) bool {
 	return s.startable() && s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
 		s.statefulSet.Status.ObservedGeneration >= s.statefulSet.Generation &&

@@ -42,6 +42,8 @@ type Reconciler struct {
 	Members  clusters.Directory
 	Recorder clusters.Recorder
 	Clock    clock.PassiveClock
+
+	answers answers
 }
 
 // Reconcile does one pass over one Redis of one member.
@@ -60,6 +62,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	redis := &flotillav1.Redis{}
 	if err := member.GetClient().Get(ctx, req.NamespacedName, redis); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.answers.keep(req, nil)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ctx = clusters.CausedBy(ctx, redis)
@@ -73,15 +78,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err := ensureFinalizer(ctx, member.GetClient(), redis); err != nil {
 		return settle(ctrl.Result{}, err)
 	}
-	return r.pass(ctx, req.ClusterName, member, redis)
+	return r.pass(ctx, req, member, redis)
 }
 
 // pass observes, plans, applies and reports.
-func (r *Reconciler) pass(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, redis *flotillav1.Redis) (ctrl.Result, error) {
+func (r *Reconciler) pass(ctx context.Context, req clusters.Request, member cluster.Cluster, redis *flotillav1.Redis) (ctrl.Result, error) {
+	clusterName := req.ClusterName
 	s, err := observe(ctx, member, redis, r.Clock.Now())
 	if err != nil {
 		return settle(ctrl.Result{}, r.reportUnseen(ctx, clusterName, member.GetClient(), redis, err))
 	}
+	s.answers = r.answers.of(req)
 	var done outcome
 	p := planFor(s)
 	if p.createSecret {
@@ -92,6 +99,11 @@ func (r *Reconciler) pass(ctx context.Context, clusterName multicluster.ClusterN
 		p = planFor(s)
 	}
 	failure := apply(ctx, member, s, p, &done)
+	if p.compared {
+		p.altered = append(p.altered, done.altered...)
+		p.stopAltered()
+		r.answers.keep(req, p.altered)
+	}
 	if failure == nil && p.forgetForce {
 		failure = forgetForce(ctx, member.GetClient(), redis)
 	}
@@ -112,7 +124,12 @@ func (r *Reconciler) pass(ctx context.Context, clusterName multicluster.ClusterN
 	if err != nil {
 		return settle(ctrl.Result{}, err)
 	}
-	return settle(ctrl.Result{RequeueAfter: recheck(s, p)}, failure)
+	delay := recheck(s, p)
+	if len(done.altered) > 0 {
+		// Where the object already was that answer, no watch tells that it is settled.
+		delay = conflictDelay
+	}
+	return settle(ctrl.Result{RequeueAfter: delay}, failure)
 }
 
 // reportUnseen says in the status that the member forbids to see or write what a Redis consists of, and returns the
@@ -166,6 +183,9 @@ func recheck(s *state, p plan) time.Duration {
 	}
 	if wait := waited(s); wait > 0 {
 		sooner(wait)
+	}
+	if len(p.altered) > 0 {
+		sooner(answerLife)
 	}
 	if slices.ContainsFunc(s.pods, func(p pod) bool { return p.probed }) {
 		sooner(unseenDelay)

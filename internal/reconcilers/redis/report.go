@@ -56,6 +56,12 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 	} {
 		set(&after.Conditions, condition, s)
 	}
+	switch {
+	case len(p.altered) > 0:
+		set(&after.Conditions, is(flotillav1.ConditionObjectsAltered, true, flotillav1.ReasonFieldDropped, alteredSentence(p.altered)), s)
+	case p.compared:
+		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionObjectsAltered)
+	}
 	if s.redis.Spec.Placement != nil {
 		set(&after.Conditions, is(flotillav1.ConditionPlacementIgnored, true, flotillav1.ReasonPlacementInMember, "Placement only means something on the hub"), s)
 	} else {

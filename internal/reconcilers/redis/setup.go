@@ -27,10 +27,16 @@ import (
 
 // Setup adds the controller to the manager. It watches members only.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.Recorder, clk clock.PassiveClock, workers int) error {
-	controller, err := clusters.NewController("redis", mgr, members, workers, &Reconciler{Members: members, Recorder: recorder, Clock: clk})
+	reconciler := &Reconciler{Members: members, Recorder: recorder, Clock: clk}
+	controller, err := clusters.NewController("redis", mgr, members, workers, reconciler)
 	if err != nil {
 		return err
 	}
+	members.Subscribe(func(clusterName multicluster.ClusterName) {
+		if snapshot, registered := members.Snapshot(clusterName); !registered || !snapshot.Writable() {
+			reconciler.answers.forget(clusterName)
+		}
+	})
 	sources := []mcsource.TypedSource[client.Object, clusters.Request]{
 		clusters.Watch(&flotillav1.Redis{}, clusters.ToSelf[*flotillav1.Redis], redisChanged),
 		clusters.Watch(&appsv1.StatefulSet{}, toOwner[*appsv1.StatefulSet], statefulSetChanged),
