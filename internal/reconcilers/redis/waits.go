@@ -76,7 +76,8 @@ func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error 
 	if created := conditionOf(s.redis.Status, flotillav1.ConditionPodsCreated); created.Status == metav1.ConditionFalse {
 		s.absent.since = created.LastTransitionTime.Time
 	}
-	if born := s.statefulSet.CreationTimestamp.Time; born.After(s.absent.since) {
+	// The clock of the member may be ahead of ours: what seems to lie in the future does not put the end off.
+	if born := s.statefulSet.CreationTimestamp.Time; born.After(s.absent.since) && !born.After(s.now) {
 		s.absent.since = born
 	}
 	if !s.absent.overdue(s.now) {
