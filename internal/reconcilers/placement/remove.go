@@ -16,8 +16,12 @@ import (
 
 // remove takes the copy away, or lets the member have it. found has been read live and is ours.
 func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
-	if unwanted, err := p.stillUnwanted(ctx, found); err != nil || !unwanted {
-		return conflictDelay, err
+	unwanted, err := p.stillUnwanted(ctx, found)
+	if err != nil {
+		return 0, err
+	}
+	if !unwanted {
+		return conflictDelay, nil
 	}
 	if orphans(p.hubObject, found.GetAnnotations()) {
 		before := found.DeepCopyObject().(fleet.Object)
