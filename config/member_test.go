@@ -17,6 +17,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -193,6 +194,7 @@ func (s *stage) allowed() []deed {
 	return []deed{
 		{"read a Secret whose name it knows, in any namespace", nothing, reads(&corev1.Secret{ObjectMeta: s.name("database")})},
 		{"read every Pod, Service, ConfigMap, claim and node", nothing, lists(&corev1.ConfigMapList{})},
+		{"read every event", nothing, lists(&eventsv1.EventList{})},
 		{"run an image of choice in any namespace, as an unprivileged Pod without an identity", nothing, creates(s.set(s.owned("thief")))},
 		{"change or delete any Redis or NodePool, with what they own", nothing, deletes(&flotillav1.Redis{ObjectMeta: s.name("cache")})},
 		{"restart the Pods of a Redis", nothing, deletes(&corev1.Pod{ObjectMeta: s.name("cache-0")})},
@@ -260,6 +262,7 @@ func (s *stage) workloads() []deed {
 		{"change a StatefulSet of somebody else", children, merges(&appsv1.StatefulSet{ObjectMeta: s.name("database")}, fields{
 			"metadata": fields{"ownerReferences": []any{s.owner}}, "spec": fields{"replicas": 0},
 		})},
+		{"delete a ConfigMap of somebody else", children, deletes(&corev1.ConfigMap{ObjectMeta: s.name("database")})},
 		{"change a ConfigMap of somebody else", children, merges(&corev1.ConfigMap{ObjectMeta: s.name("database")}, fields{"data": fields{"a": "b"}})},
 		{"make a Service for the Pods of somebody else", "flotilla-hub-services", creates(service(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "database"} }))},
 		{"make a Service that leads out of the cluster", "flotilla-hub-services", creates(service(func(s *corev1.Service) {
