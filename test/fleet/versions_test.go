@@ -163,9 +163,13 @@ func rollUpOf(object client.Object) rollUp {
 			counted: "replicas", total: status.Replicas, ready: status.ReadyReplicas,
 		}
 		for _, entry := range status.Clusters {
+			if entry.Reason == flotillav1.ReasonLeaving {
+				// What it asks for is not asked for here.
+				continue
+			}
 			r.add(entry.Ready, entry.Replicas, entry.ReadyReplicas)
 		}
-		status.PlacedIn = nil
+		status.PlacedIn, status.Choice, status.Departing = nil, "", nil
 		r.written = status
 		return r
 	case *flotillav1.NodePool:
@@ -177,7 +181,7 @@ func rollUpOf(object client.Object) rollUp {
 		for _, entry := range status.Clusters {
 			r.add(entry.Ready, entry.NodeCount, entry.ReadyNodes)
 		}
-		status.PlacedIn = nil
+		status.PlacedIn, status.Choice, status.Departing = nil, "", nil
 		r.written = status
 		return r
 	}
@@ -287,8 +291,12 @@ func TestJudgeHub(t *testing.T) {
 		now  *flotillav1.Redis
 		want int
 	}{
-		"a number":               {later(func(r *flotillav1.Redis) { r.Status.ReadyReplicas, r.Status.Clusters[0].ReadyReplicas = 3, 3 }), 0},
-		"another record":         {later(func(r *flotillav1.Redis) { r.Status.PlacedIn, r.ManagedFields = []string{"eu-1"}, right.ManagedFields }), 0},
+		"a number":       {later(func(r *flotillav1.Redis) { r.Status.ReadyReplicas, r.Status.Clusters[0].ReadyReplicas = 3, 3 }), 0},
+		"another record": {later(func(r *flotillav1.Redis) { r.Status.PlacedIn, r.ManagedFields = []string{"eu-1"}, right.ManagedFields }), 0},
+		"another choice": {later(func(r *flotillav1.Redis) { r.Status.Choice, r.ManagedFields = "b", right.ManagedFields }), 0},
+		"another departure": {later(func(r *flotillav1.Redis) {
+			r.Status.Departing, r.ManagedFields = []flotillav1.Departure{{Name: "eu-1"}}, right.ManagedFields
+		}), 0},
 		"another object":         {later(func(r *flotillav1.Redis) { r.UID, r.Status = "v", flotillav1.RedisStatus{ObservedGeneration: -1} }), 0},
 		"nothing":                {later(func(*flotillav1.Redis) {}), 1},
 		"a sum that is wrong":    {later(func(r *flotillav1.Redis) { r.Status.ReadyReplicas = 7 }), 1},
