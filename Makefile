@@ -16,6 +16,10 @@ MANAGER_ARGS ?=
 RUN ?= .
 # How long each fuzz target of `make drill` runs.
 FUZZTIME ?= 5m
+# Phases of `make bench` as in a,b,x (all), how often each system has its turn, and whether the fleet stays.
+BENCH ?=
+ROUNDS ?= 3
+KEEP ?= false
 # What `manager --version` tells, and the name of the image of `make image`.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -24,7 +28,7 @@ export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
 GENERATORS := controller-gen crd-ref-docs
-MODULES := . test/e2e test/gitops $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
+MODULES := . test/bench test/e2e test/gitops $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
 
 ##@ See it
 
@@ -66,6 +70,7 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
 	go -C hack/image test -race .
 	go -C hack/chart test .
+	go -C test/bench test .
 	go -C test/gitops test .
 	go test -race -timeout 20m ./test/fleet/...
 
@@ -79,6 +84,14 @@ drill: control-plane build ## Run the long drills on a local fleet, RUN= picks s
 	go test -tags drill -count=1 -timeout 1h -v -run '^TestSetup_a_large_pool$$' ./internal/reconcilers/nodepool
 	go test -tags drill -count=1 -timeout 1h -v -run '^Test(Storm|ThousandMembers)$$' ./test/scale
 	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
+
+##@ Measure
+
+.PHONY: bench
+bench: MEMBERS = 4
+bench: control-plane build ## Measure Flotilla beside a plain program and bare writes; BENCH=a,b picks phases; ROUNDS=3, MEMBERS=4.
+	@CGO_ENABLED=0 go -C test/bench build -trimpath -buildvcs=false -o ../../bin/ . ./baseline
+	@bin/bench --members $(MEMBERS) --rounds $(ROUNDS) --phases '$(BENCH)' --keep=$(KEEP)
 
 ##@ Real nodes
 
@@ -118,6 +131,7 @@ generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ 
 fmt: ## Format the code.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint fmt
+	cd test/bench && ../../bin/golangci-lint fmt
 	cd test/e2e && ../../bin/golangci-lint fmt
 	cd test/gitops && ../../bin/golangci-lint fmt
 
@@ -125,6 +139,7 @@ fmt: ## Format the code.
 lint: ## Run the linters.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint run
+	cd test/bench && ../../bin/golangci-lint run
 	cd test/e2e && ../../bin/golangci-lint run --build-tags e2e
 	cd test/gitops && ../../bin/golangci-lint run
 
