@@ -40,9 +40,10 @@ type Config struct {
 	Log            LogConfig            `mapstructure:"log"`
 }
 
-// HubConfig says which hub this is.
+// HubConfig says which hub this is, and how much may be written there.
 type HubConfig struct {
-	ID string `mapstructure:"id"`
+	ID  string `mapstructure:"id"`
+	QPS int    `mapstructure:"qps"`
 }
 
 // RegistrationConfig says where registrations are, and what the site changes about the rules for them.
@@ -114,6 +115,7 @@ type setting struct {
 var settings = []setting{
 	{"kubeconfig", "", "path of the hub's kubeconfig; empty in a Pod on the hub"},
 	{"hub.id", "", "name of this hub, written on every copy and claim; keep it when the hub is rebuilt (required)"},
+	{"hub.qps", 0, "writes to the hub in a second, events and the Lease not counted; 0 means no limit but the hub's own"},
 	{"registration.sources", "flotilla-clusters:flotilla+multicluster-runtime", "namespaces with registration Secrets and the conventions understood there, as namespace:convention+convention,..."},
 	{"registration.allowSystemRoots", false, "verify members by the roots of the manager's system when a registration has no certificate authority"},
 	{"registration.allowProxyURL", false, "let registrations name an http or socks5 proxy"},
@@ -239,6 +241,9 @@ func (c *Config) validate() error {
 	var errs []error
 	for _, message := range validation.IsDNS1123Label(c.Hub.ID) {
 		errs = append(errs, fmt.Errorf("hub.id: %q: %s", c.Hub.ID, message))
+	}
+	if c.Hub.QPS < 0 {
+		errs = append(errs, fmt.Errorf("hub.qps: %d is negative", c.Hub.QPS))
 	}
 	errs = append(errs, c.Registration.validate()...)
 	if c.Tenancy != tenancyOpen && c.Tenancy != tenancyEnforced {

@@ -59,14 +59,14 @@ func TestLoadConfig_Precedence(t *testing.T) {
 
 func TestLoadConfig_AllProblemsAtOnce(t *testing.T) {
 	_, err := loadConfig([]string{
-		"--hub-id=Not_A_Label", "--workers=0", "--removals-budget=-1", "--removals-share=101", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--profiling-bind-address=:6060", "--registration-sources=a:unheard-of",
+		"--hub-id=Not_A_Label", "--workers=0", "--removals-budget=-1", "--removals-share=101", "--hub-qps=-1", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--profiling-bind-address=:6060", "--registration-sources=a:unheard-of",
 		"--registration-allowed-cidrs=10.0.0.0/8,10.0.0.300/8,10.0.0.1/8", "--registration-denied-cidrs=::ffff:10.0.0.0/104,everything", "--registration-allowed-hosts=*.example.com,*,https://a",
 	})
 	if err == nil {
 		t.Fatal("a bad configuration was accepted")
 	}
 	for _, want := range []string{
-		"hub.id", "workers", "removals.budget", "removals.share", "log.format", "tenancy", "members.crds", `profiling.bindAddress: ":6060"`, `convention "unheard-of"`,
+		"hub.id", "workers", "removals.budget", "removals.share", "hub.qps", "log.format", "tenancy", "members.crds", `profiling.bindAddress: ":6060"`, `convention "unheard-of"`,
 		`allowedCIDRs: "10.0.0.300/8"`, "10.0.0.0/8 is meant", `deniedCIDRs: "::ffff:10.0.0.0/104"`, `deniedCIDRs: "everything"`, `allowedHosts: "*"`, `allowedHosts: "https://a"`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -117,6 +117,7 @@ func TestLoadConfig_UnknownKey(t *testing.T) {
 var samples = map[string]any{
 	"kubeconfig":                    "/etc/hub",
 	"hub.id":                        "europe",
+	"hub.qps":                       50,
 	"registration.sources":          []any{map[string]any{"namespace": "fleet", "conventions": []any{"flotilla", "argo-cd"}}},
 	"registration.allowSystemRoots": true,
 	"registration.allowProxyURL":    true,

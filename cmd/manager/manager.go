@@ -58,11 +58,8 @@ const (
 	hubDialTimeout     = 5 * time.Second
 )
 
-// Requests to the hub, all of them together.
-const (
-	hubQPS   = 20
-	hubBurst = 100
-)
+// hubBurst is how many seconds' worth of writes may go to the hub at once under the limit of hub.qps.
+const hubBurst = 5
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
@@ -165,6 +162,7 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 			// Secrets are read through the pool's own label-selected informers only.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.Namespace{}}},
 		},
+		NewClient:              hubClient(cfg.Hub.QPS),
 		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
 		HealthProbeBindAddress: cfg.Health.BindAddress,
 		PprofBindAddress:       cfg.Profiling.BindAddress,
@@ -194,12 +192,9 @@ func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interfac
 	if err != nil {
 		return nil, err
 	}
-	// The Lease must be renewed however busy the client of the hub is.
-	config := rest.CopyConfig(hubConfig)
-	config.RateLimiter = nil
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
 	// A request may take half of the last argument: one that gets no answer makes room for the next attempt.
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, config, 2*leaseTimeout)
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, hubConfig, 2*leaseTimeout)
 }
 
 func loadKubeconfig(path string) (*rest.Config, error) {
@@ -225,8 +220,22 @@ func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
 	config.Dial = (&net.Dialer{Timeout: hubDialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	config.Wrap(holdWatches)
 	config.UserAgent = "flotilla-manager"
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(hubQPS, hubBurst)
+	// The hub shares its capacity out itself, by API Priority and Fairness.
+	config.QPS = -1
 	return config, nil
+}
+
+// hubClient returns how the client that writes to the hub is made. The limit is not that of live reads, events and the
+// Lease: reads come before a write that has waited for its turn, events have limits of their own, and the Lease must be
+// renewed however much there is to write.
+func hubClient(qps int) client.NewClientFunc {
+	return func(config *rest.Config, options client.Options) (client.Client, error) {
+		if qps > 0 {
+			config = rest.CopyConfig(config)
+			config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(qps), hubBurst*qps)
+		}
+		return client.New(config, options)
+	}
 }
 
 // findOutDeadConnections sets how client-go finds out that a connection has died, unless the environment says so already.
