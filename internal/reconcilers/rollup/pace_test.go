@@ -25,10 +25,26 @@ func TestPace_a_process_that_takes_over_waits_for_the_writes_of_the_one_before(t
 		}
 	}
 	clock.Step(400 * time.Millisecond)
-	if wait := pace.Wait("a", true); wait != 0 {
-		t.Errorf("after a second it waits for %s", wait)
+	if rest := pace.Rest("a"); rest != 0 {
+		t.Errorf("after a second it waits for %s", rest)
 	}
 	if rest := pace.Rest("new"); rest != 0 {
 		t.Errorf("what comes later waits for %s", rest)
+	}
+}
+
+func TestPace_the_first_write_after_a_quiet_interval_goes_at_once(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon)
+	pace := NewPace(time.Second, clock)
+	for range 3 {
+		if rest := pace.Rest("a"); rest != 0 {
+			t.Fatalf("after a quiet interval it waits for %s", rest)
+		}
+		pace.Wrote("a")
+		clock.Step(300 * time.Millisecond)
+		if rest := pace.Rest("a"); rest != 700*time.Millisecond {
+			t.Errorf("300 ms after a write the next one waits for %s", rest)
+		}
+		clock.Step(time.Minute)
 	}
 }

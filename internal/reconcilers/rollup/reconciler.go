@@ -6,6 +6,7 @@ package rollup
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,6 +60,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		}
 		return ctrl.Result{}, fmt.Errorf("reading %s %q on the hub: %w", r.Kind.Name, req.NamespacedName, err)
 	}
+	if wait := newborn(before, r.Clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	state, err := r.observe(ctx, before)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -71,11 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	wave := report(r.Kind, hubObject, state, r.Clock.Now())
 	r.tally.note(key, hubObject)
 	if equality.Semantic.DeepEqual(before, hubObject) {
-		r.Pace.Settled(req.String())
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
-	}
-	if wait := r.Pace.Wait(req.String(), transition(r.Kind, before, hubObject)); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	err = r.write(ctx, before, hubObject)
 	// The second begins when the write has ended, also when its outcome is not known.
@@ -88,6 +88,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	r.sayTransitions(before, hubObject, state)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
+}
+
+// newborn returns how long the first status of an object waits because placement is about to record its clusters. A status
+// without them would be out of date at once, and in the way of the record.
+func newborn(object fleet.Object, now time.Time) time.Duration {
+	age := now.Sub(object.GetCreationTimestamp().Time)
+	if age < 0 || age >= time.Second || len(*object.GetConditions()) > 0 || len(object.GetFleetStatus().PlacedIn) > 0 {
+		return 0
+	}
+	return 100 * time.Millisecond
 }
 
 // write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole

@@ -278,13 +278,20 @@ func TestReconcile_pace(t *testing.T) {
 		t.Errorf("the transition made %d writes after the second", writes)
 	}
 	f.clock.Step(time.Minute)
-	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.ReadyReplicas = 2 })
-	if writes, again := f.pass(redis); writes != 0 || again != time.Second {
-		t.Errorf("a number made %d writes at once, again in %s", writes, again)
-	}
-	f.clock.Step(time.Second)
-	if writes, _ := f.pass(redis); writes != 1 {
-		t.Errorf("the number made %d writes after the second", writes)
+	for number := range int32(3) {
+		status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.ReadyReplicas = number })
+		if writes, _ := f.pass(redis); writes != 1 {
+			t.Errorf("the first number after a while made %d writes, want one at once", writes)
+		}
+		status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.ReadyReplicas = number + 10 })
+		if writes, again := f.pass(redis); writes != 0 || again != time.Second {
+			t.Errorf("a number within the second made %d writes, again in %s", writes, again)
+		}
+		f.clock.Step(time.Minute)
+		if writes, _ := f.pass(redis); writes != 1 {
+			t.Errorf("the number made %d writes after the second", writes)
+		}
+		f.clock.Step(time.Minute)
 	}
 }
 

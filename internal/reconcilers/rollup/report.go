@@ -4,11 +4,9 @@
 package rollup
 
 import (
-	"slices"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
@@ -116,24 +114,4 @@ func progressingReason(hubObject fleet.Object) string {
 		return progressing.Reason
 	}
 	return ""
-}
-
-// transition reports whether a change of status is one that nobody should wait for: a condition, the state of a
-// cluster, or how many are well. Mere numbers and messages can wait a moment.
-func transition(kind Kind, before, after fleet.Object) bool {
-	sameCondition := func(a, b metav1.Condition) bool {
-		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
-	}
-	sameEntry := func(a, b flotillav1.ClusterStatus) bool {
-		return a.Name == b.Name && a.Ready == b.Ready && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
-	}
-	counts := func(object fleet.Object) flotillav1.ClusterCounts {
-		if counted := object.GetFleetStatus().ClusterCounts; counted != nil {
-			return *counted
-		}
-		return flotillav1.ClusterCounts{Desired: -1}
-	}
-	return counts(before) != counts(after) ||
-		!slices.EqualFunc(*before.GetConditions(), *after.GetConditions(), sameCondition) ||
-		!slices.EqualFunc(kind.entries(before), kind.entries(after), sameEntry)
 }
