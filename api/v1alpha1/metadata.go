@@ -35,7 +35,7 @@ const (
 	AnnotationPlacedFrom = "flotilla.dev/placed-from"
 	// AnnotationHubUID holds the UID of the hub object on every copy, for information only.
 	AnnotationHubUID = "flotilla.dev/hub-uid"
-	// AnnotationHubGeneration holds the generation of the hub object that the copy carries.
+	// AnnotationHubGeneration holds the generation of the hub object that gave the copy its spec.
 	AnnotationHubGeneration = "flotilla.dev/hub-generation"
 	// AnnotationSpecHash holds the hash of the effective spec that the copy was given; on a Pod of a Redis, that of what it was started with.
 	AnnotationSpecHash = "flotilla.dev/spec-hash"

@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -42,7 +44,7 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 	if !p.Options.Removals.Allow(removal, recorded, census) {
 		return false, nil
 	}
-	return true, p.recordRemoval(ctx, removal)
+	return true, p.log.record(ctx, removal, p.recordRemovals)
 }
 
 // census counts the copies of the fleet, from the hub objects: what their records say does not depend on which members can
@@ -85,29 +87,94 @@ func (r *Reconciler) recordedRemovals(ctx context.Context) ([]fleet.Removal, err
 	return all, nil
 }
 
-// recordRemoval lists a removal in the MemberCluster before it happens. A member without one is being offboarded.
-func (r *Reconciler) recordRemoval(ctx context.Context, removal fleet.Removal) error {
-	memberCluster := &flotillav1.MemberCluster{}
-	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: removal.Cluster}, memberCluster); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+// recordRemovals lists removals from one member in its MemberCluster before they happen. A member without one is being
+// offboarded.
+func (r *Reconciler) recordRemovals(ctx context.Context, clusterName string, removals []fleet.Removal) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		memberCluster := &flotillav1.MemberCluster{}
+		if err := r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				return nil
+			}
+			return fmt.Errorf("reading MemberCluster %q: %w", clusterName, err)
+		}
+		before, now := memberCluster.DeepCopy(), r.Clock.Now()
+		recorded := slices.DeleteFunc(memberCluster.Status.Removals, func(item flotillav1.Removal) bool { return now.Sub(item.Time.Time) >= fleet.RemovalWindow })
+		anew := 0
+		for _, removal := range removals {
+			if slices.ContainsFunc(recorded, func(item flotillav1.Removal) bool { return item.UID == string(removal.UID) }) {
+				continue
+			}
+			anew++
+			recorded = append(recorded, flotillav1.Removal{
+				Kind: removal.Key.Kind, Namespace: removal.Key.Object.Namespace, Name: removal.Key.Object.Name,
+				UID: string(removal.UID), Time: metav1.NewTime(now),
+			})
+		}
+		if anew == 0 {
 			return nil
 		}
-		return fmt.Errorf("reading MemberCluster %q: %w", removal.Cluster, err)
-	}
-	recorded := memberCluster.Status.Removals
-	if slices.ContainsFunc(recorded, func(item flotillav1.Removal) bool { return item.UID == string(removal.UID) }) {
+		memberCluster.Status.Removals = recorded[max(0, len(recorded)-maxRecordedRemovals):]
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Hub.Status().Patch(ctx, memberCluster, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("recording removals in MemberCluster %q: %w", clusterName, err)
+		}
 		return nil
-	}
-	before, now := memberCluster.DeepCopy(), r.Clock.Now()
-	recorded = slices.DeleteFunc(recorded, func(item flotillav1.Removal) bool { return now.Sub(item.Time.Time) >= fleet.RemovalWindow })
-	recorded = append(recorded, flotillav1.Removal{
-		Kind: removal.Key.Kind, Namespace: removal.Key.Object.Namespace, Name: removal.Key.Object.Name,
-		UID: string(removal.UID), Time: metav1.NewTime(now),
 	})
-	memberCluster.Status.Removals = recorded[max(0, len(recorded)-maxRecordedRemovals):]
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, memberCluster, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("recording the removal of %s %q in MemberCluster %q: %w", removal.Key.Kind, removal.Key.Object, removal.Cluster, err)
+}
+
+// removalLog gathers what passes that run at once have to record about one member, so that a hundred removals are not a
+// hundred writes of the same object. The zero value is empty.
+type removalLog struct {
+	mu sync.Mutex
+	// open are the batches that can still be joined, and writing says where one is being written.
+	open    map[string]*removalBatch
+	writing map[string]chan struct{}
+}
+
+type removalBatch struct {
+	removals []fleet.Removal
+	done     chan struct{}
+	// err is set before done is closed.
+	err error
+}
+
+// record returns when the removal has been recorded by write, together with those of other passes.
+func (l *removalLog) record(ctx context.Context, removal fleet.Removal, write func(context.Context, string, []fleet.Removal) error) error {
+	batch, first, before := l.join(removal)
+	if !first {
+		select {
+		case <-batch.done:
+			return batch.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return nil
+	if before != nil {
+		<-before
+	}
+	l.mu.Lock()
+	delete(l.open, removal.Cluster)
+	l.writing[removal.Cluster] = batch.done
+	l.mu.Unlock()
+	batch.err = write(ctx, removal.Cluster, batch.removals)
+	close(batch.done)
+	return batch.err
+}
+
+// join adds the removal to the open batch of its member. The first one of a batch writes it, after the one before has been
+// written.
+func (l *removalLog) join(removal fleet.Removal) (batch *removalBatch, first bool, before chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open, l.writing = map[string]*removalBatch{}, map[string]chan struct{}{}
+	}
+	batch = l.open[removal.Cluster]
+	if batch == nil {
+		batch, first = &removalBatch{done: make(chan struct{})}, true
+		l.open[removal.Cluster] = batch
+	}
+	batch.removals = append(batch.removals, removal)
+	return batch, first, l.writing[removal.Cluster]
 }

@@ -17,7 +17,9 @@ import (
 )
 
 // historyKeys are the annotations that say how a copy got its spec. They are what waves are decided by.
-var historyKeys = []string{flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt}
+var historyKeys = []string{
+	flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt, flotillav1.AnnotationHubGeneration,
+}
 
 // changes reports whether the copy would get another spec than the last one it was given. Putting back what someone has
 // changed in the member is no change, and neither is taking over an object that was not a copy.
@@ -45,6 +47,7 @@ func (p *copyPass) history(found fleet.Object, want fleet.Effective) map[string]
 		}
 	}
 	history[flotillav1.AnnotationRollout] = p.template
+	history[flotillav1.AnnotationHubGeneration] = strconv.FormatInt(p.hubObject.GetGeneration(), 10)
 	history[flotillav1.AnnotationSpecChangedAt] = p.Clock.Now().UTC().Format(time.RFC3339)
 	return history
 }
@@ -60,7 +63,6 @@ func (p *copyPass) standing() map[string]string {
 		flotillav1.AnnotationHub:            p.Options.HubID,
 		flotillav1.AnnotationPlacedFrom:     fleet.PlacedFrom(p.key.Object),
 		flotillav1.AnnotationHubUID:         string(p.hubObject.GetUID()),
-		flotillav1.AnnotationHubGeneration:  strconv.FormatInt(p.hubObject.GetGeneration(), 10),
 		flotillav1.AnnotationClusterLabels:  fleet.LabelsHash(p.info.Labels),
 		flotillav1.AnnotationDeletionPolicy: policy,
 	}

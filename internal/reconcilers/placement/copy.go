@@ -55,7 +55,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 		return 0, nil
 	}
 	if hubObject.GetDeletionTimestamp() != nil {
-		if released, err := r.released(ctx); err != nil || released {
+		if released, err := r.released(ctx, hubObject); err != nil || released {
 			return 0, err
 		}
 	} else {
@@ -78,20 +78,19 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	return pass.act(ctx, found)
 }
 
-// observe returns the member's object of that name, or nil. That there is none is believed only after a live read, and
-// so is everything before a removal.
+// observe returns the member's object of that name, or nil. That there is none, or that it is not ours to remove, is
+// believed only after a live read. A copy that the cache shows is removed on condition that it is still the same.
 func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 	found := p.Kind.New()
-	if p.chosen {
-		err := p.member.GetClient().Get(ctx, p.key.Object, found)
-		if err == nil {
-			return found, nil
-		}
-		if !apierrors.IsNotFound(err) {
-			return nil, err
-		}
+	err := p.member.GetClient().Get(ctx, p.key.Object, found)
+	if err == nil && (p.chosen || fleet.IsOurs(found, p.Options.HubID)) {
+		return found, nil
 	}
-	err := p.member.GetAPIReader().Get(ctx, p.key.Object, found)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	found = p.Kind.New()
+	err = p.member.GetAPIReader().Get(ctx, p.key.Object, found)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -225,10 +224,8 @@ func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Durat
 	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
 		return delay, err
 	}
-	stored, delay, err := p.write(ctx, p.desired(want, nil), want)
-	if stored {
-		p.sayPlaced()
-	}
+	// Roll-up says when it is ready.
+	_, delay, err := p.write(ctx, p.desired(want, nil), want)
 	return delay, err
 }
 

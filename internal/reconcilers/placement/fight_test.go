@@ -14,7 +14,7 @@ import (
 func TestReconcile_ownership_fight(t *testing.T) {
 	f := newManyMembers(t, 1)
 	redis := f.placed()
-	f.wantEvents("Normal Placed")
+	f.wantEvents()
 	scale := func(replicas int32) func(*flotillav1.Redis) {
 		return func(r *flotillav1.Redis) { r.Spec.Replicas = new(replicas) }
 	}

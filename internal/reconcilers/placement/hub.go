@@ -26,7 +26,7 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 		if !slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement) {
 			return 0, nil
 		}
-		released, err := r.released(ctx)
+		released, err := r.released(ctx, hubObject)
 		if err != nil {
 			return 0, err
 		}
@@ -39,7 +39,11 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 	if err != nil {
 		return 0, err
 	}
-	if err := r.applyHub(ctx, hubObject, planHub(hubObject, observed)); err != nil {
+	plan := planHub(hubObject, observed)
+	if wait := plan.waitsForMore(hubObject, r.Clock.Now()); wait > 0 {
+		return wait, nil
+	}
+	if err := r.applyHub(ctx, hubObject, plan); err != nil {
 		return 0, err
 	}
 	return r.lead(ctx, hubObject, observed), nil
@@ -135,6 +139,11 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		return err
 	}
 	if !plan.recorded(hubObject.GetFleetStatus()) {
+		if plan.removeFinalizer && len(hubObject.GetFinalizers()) == 1 && hubObject.GetDeletionTimestamp() != nil {
+			// The record goes with the object.
+			r.sayLeft(hubObject, plan)
+			return r.tidyHub(ctx, hubObject, plan)
+		}
 		before := hubObject.DeepCopyObject().(fleet.Object)
 		status := hubObject.GetFleetStatus()
 		status.PlacedIn, status.Choice, status.Departing = plan.placedIn, plan.choice, plan.departing
@@ -142,6 +151,7 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		if err := r.Hub.Status().Patch(ctx, hubObject, patch, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
+		r.memory.wrote(r.key(hubObject), hubObject)
 		r.sayLeft(hubObject, plan)
 		if left := slices.Concat(plan.removed, plan.releasedNames, plan.offboarded); len(left) > 0 {
 			r.Table.Forget(r.key(hubObject), left...)
@@ -184,5 +194,6 @@ func (r *Reconciler) patchMetadata(ctx context.Context, hubObject fleet.Object, 
 	if err := r.Hub.Patch(ctx, hubObject, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patching %s %q on the hub: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 	}
+	r.memory.wrote(r.key(hubObject), hubObject)
 	return nil
 }

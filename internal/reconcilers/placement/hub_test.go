@@ -30,7 +30,7 @@ func TestReconcile_deletion_removes_the_copies_first(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()
 	f.settle(redis)
-	f.wantEvents("Normal Placed")
+	f.wantEvents()
 	f.delete(copyOf(redis))
 
 	// A pass before the copy is gone keeps the record.
@@ -62,7 +62,7 @@ func TestReconcile_an_unreachable_member_holds_the_deletion(t *testing.T) {
 	if f.get(f.hub, redis) || !f.get(f.member, copyOf(redis)) {
 		t.Error("want the hub object released and the copy kept")
 	}
-	f.wantEvents("Normal Placed", "Warning Released eu-1: ")
+	f.wantEvents("Warning Released eu-1: ")
 }
 
 func TestReconcile_release_works_once(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -98,6 +99,26 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
+}
+
+// gathering is how long the record of a deleted object lists copies that are gone already: they go within moments of each
+// other, and the last one takes the record with it.
+const gathering = 3 * time.Second
+
+// waitsForMore returns how long the plan can wait because all it does is take copies that are gone off the record of an
+// object that was deleted a moment ago.
+func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Duration {
+	deleted := hubObject.GetDeletionTimestamp()
+	if deleted == nil || p.removeFinalizer || len(p.removed) == 0 || len(p.releasedNames)+len(p.offboarded) > 0 ||
+		p.clearRelease || p.clearConfirmRemoval || p.confirmLeave != nil {
+		return 0
+	}
+	age := now.Sub(deleted.Time)
+	if age < 0 {
+		// The clocks differ.
+		return 0
+	}
+	return max(gathering-age, 0)
 }
 
 // recorded reports whether a status is the record already.

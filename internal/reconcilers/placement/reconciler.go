@@ -33,6 +33,8 @@ const (
 	// refusedDelay is when a write that a member has refused is tried again: its cause may go without an event that
 	// reaches us, such as a quota, a webhook or a role.
 	refusedDelay = 5 * time.Minute
+	// kindKept is how long the answer of the hub that a kind is not being removed holds for an object that is being deleted.
+	kindKept = 10 * time.Second
 )
 
 // Options are what an administrator may set.
@@ -66,6 +68,8 @@ type Reconciler struct {
 	specs  fleet.SpecCache
 	index  index
 	fights fights
+	memory memory
+	log    removalLog
 }
 
 // Reconcile runs a hub pass, or a copy pass when the request names a cluster.
@@ -80,6 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 			r.Table.Forget(key)
 			r.specs.Forget(key)
 			r.fights.forget(key)
+			r.memory.forget(key)
 			r.index.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}
@@ -87,6 +92,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	var delay time.Duration
 	var err error
+	if r.memory.predates(r.key(hubObject), hubObject) {
+		// The watch tells when the cache has caught up, unless nothing in it is new to a pass.
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
 	if req.ClusterName == "" {
 		r.index.set(hubObject)
 		delay, err = r.reconcileHub(ctx, hubObject)
@@ -103,9 +112,15 @@ func (r *Reconciler) roster() roster.Roster {
 	return roster.Roster{Kind: r.Kind.Name, Hub: r.Hub, Members: r.Members}
 }
 
-// released reports whether the kind itself is being removed from the hub. Its objects then go because the API server
-// clears up, not because a person deleted them, and their copies stay.
-func (r *Reconciler) released(ctx context.Context) (bool, error) {
+// released reports whether the kind itself is being removed from the hub. The objects of the kind then go because the API
+// server clears up, not because a person deleted them, and their copies stay. An answer that was given after the object
+// was seen to be deleted stays true: the kind outlived its deletion. It is asked anew from time to time all the same, so
+// that an object whose deletion waits for something does not hold up the removal of the kind.
+func (r *Reconciler) released(ctx context.Context, hubObject fleet.Object) (bool, error) {
+	key, uid := r.key(hubObject), hubObject.GetUID()
+	if r.memory.keepsKind(key, uid, r.Clock.Now(), kindKept) {
+		return false, nil
+	}
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: r.Kind.CRD}, crd); err != nil {
@@ -114,7 +129,11 @@ func (r *Reconciler) released(ctx context.Context) (bool, error) {
 		}
 		return false, fmt.Errorf("reading CustomResourceDefinition %q on the hub: %w", r.Kind.CRD, err)
 	}
-	return crd.DeletionTimestamp != nil, nil
+	if crd.DeletionTimestamp != nil {
+		return true, nil
+	}
+	r.memory.keptKind(key, uid, r.Clock.Now())
+	return false, nil
 }
 
 // mayBePlaced reports whether the hub object's record allows writing to a member.

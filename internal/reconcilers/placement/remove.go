@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// remove takes the copy away, or lets the member have it. found has been read live and is ours.
+// remove takes the copy away, or lets the member have it. found is ours.
 func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
 	unwanted, err := p.stillUnwanted(ctx, found)
 	if err != nil {
@@ -66,8 +66,12 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 	return 0, nil
 }
 
-// stillUnwanted reports whether the hub object, read live, says the same as its cache: a removal cannot be undone.
+// stillUnwanted reports whether the hub object, read live, says the same as its cache: a removal cannot be undone. Neither
+// can the deletion of the hub object, which needs no second look.
 func (p *copyPass) stillUnwanted(ctx context.Context, found fleet.Object) (bool, error) {
+	if p.hubObject.GetDeletionTimestamp() != nil {
+		return true, nil
+	}
 	live := p.Kind.New()
 	if err := p.HubReader.Get(ctx, p.key.Object, live); err != nil {
 		return false, client.IgnoreNotFound(fmt.Errorf("reading %s %q on the hub: %w", p.Kind.Name, p.key.Object, err))

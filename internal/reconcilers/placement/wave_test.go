@@ -39,10 +39,10 @@ func TestWaves_a_bad_image_reaches_one_cluster(t *testing.T) {
 	f.run(redis)
 	f.wantImage(redis, bad, "m-1")
 
-	// The others carry the generation, so that it is known that they missed nothing, and nothing is written again.
+	// Nothing is written to the others.
 	for _, name := range f.names[1:] {
 		placed := f.copyIn(redis, name)
-		if placed.Annotations[flotillav1.AnnotationHubGeneration] != "2" || placed.Generation != 1 {
+		if placed.Annotations[flotillav1.AnnotationHubGeneration] != "1" || placed.Generation != 1 {
 			t.Errorf("%s: generation %d, annotations %v", name, placed.Generation, placed.Annotations)
 		}
 	}
@@ -156,10 +156,16 @@ func TestWaves_a_label_dropped_in_the_middle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newManyMembers(t, 2)
 			redis := f.placed(setImage(good))
+			// What a member refuses is sent in each pass.
+			rounds := func() {
+				for range 3 {
+					f.round(redis)
+				}
+			}
 			update(f.fixture, f.hub, redis, change)
-			f.run(redis)
+			rounds()
 			f.directory.change("m-2", func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "us"} })
-			f.run(redis)
+			rounds()
 			if placed := f.copyIn(redis, "m-2"); placed == nil || placed.Spec.Image != good || !fleet.IsOurs(placed, hubID) {
 				t.Errorf("the copy of a member whose label was dropped is %+v", placed)
 			}

@@ -1,0 +1,134 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+// countedReads counts live reads.
+type countedReads struct {
+	client.Reader
+	reads *atomic.Int64
+}
+
+func (c countedReads) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	c.reads.Add(1)
+	return c.Reader.Get(ctx, key, object, options...)
+}
+
+func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
+	f := newManyMembers(t, 4)
+	before := f.writes.Load()
+	redis := f.placed(func(r *flotillav1.Redis) { r.Spec.Placement.Rollout = &flotillav1.Rollout{Batch: "2"} })
+	// The object, its finalizer, its record, a namespace and a copy in each member, and their status.
+	if writes := f.writes.Load() - before; writes > 3+3*4 {
+		t.Errorf("placing 4 copies made %d writes", writes)
+	}
+	update(f.fixture, f.hub, redis, setImage(correct))
+	before = f.writes.Load()
+	for _, took := range [][]string{{"m-1"}, {"m-1", "m-2", "m-3"}, f.names} {
+		f.run(redis)
+		written := f.writes.Load()
+		f.become(redis, metav1.ConditionTrue, took...)
+		before += f.writes.Load() - written
+	}
+	if writes := f.writes.Load() - before; writes != 4 {
+		t.Errorf("a change of 4 copies made %d writes", writes)
+	}
+}
+
+func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
+	f := newManyMembers(t, 4)
+	redis := f.placed()
+	reads := &atomic.Int64{}
+	f.r.HubReader = countedReads{f.r.HubReader, reads}
+	f.delete(redis)
+	before := f.writes.Load()
+	f.run(redis)
+	if f.get(f.hub, redis) {
+		t.Fatal("the hub object is still there")
+	}
+	// A deletion in each member, and the finalizer.
+	if writes := f.writes.Load() - before; writes != 4+1 || reads.Load() != 1 {
+		t.Errorf("%d writes and %d live reads of the hub, want 5 and 1", writes, reads.Load())
+	}
+}
+
+func TestMemory_predates(t *testing.T) {
+	m := memory{}
+	key := fleet.ObjectKey{Kind: "Redis", Object: types.NamespacedName{Namespace: "shop", Name: "cache"}}
+	object := func(uid types.UID, version string) fleet.Object {
+		return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: version}}
+	}
+	if m.predates(key, object("a", "1")) {
+		t.Error("nothing was written yet")
+	}
+	m.wrote(key, object("a", "100"))
+	for version, want := range map[string]bool{"99": true, "100": false, "101": false, "opaque": false} {
+		if m.predates(key, object("a", version)) != want {
+			t.Errorf("version %s: %t", version, !want)
+		}
+	}
+	if m.predates(key, object("b", "99")) {
+		t.Error("another object of the name was not written")
+	}
+	m.forget(key)
+	if m.predates(key, object("a", "99")) {
+		t.Error("forgotten")
+	}
+}
+
+func TestRemovalLog_gathers_while_a_write_is_on_its_way(t *testing.T) {
+	log := removalLog{}
+	var batches [][]fleet.Removal
+	started, proceed := make(chan struct{}), make(chan struct{})
+	write := func(_ context.Context, _ string, removals []fleet.Removal) error {
+		if batches = append(batches, removals); len(batches) == 1 {
+			close(started)
+			<-proceed
+		}
+		return nil
+	}
+	var group sync.WaitGroup
+	record := func(uid types.UID) {
+		group.Go(func() {
+			if err := log.record(context.Background(), fleet.Removal{Cluster: eu1, UID: uid}, write); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	record("first")
+	<-started
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		record(uid)
+	}
+	waiting := func() int {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if log.open[eu1] == nil {
+			return 0
+		}
+		return len(log.open[eu1].removals)
+	}
+	for waiting() < 3 {
+		runtime.Gosched()
+	}
+	close(proceed)
+	group.Wait()
+	if len(batches) != 2 || len(batches[1]) != 3 {
+		t.Errorf("%v", batches)
+	}
+}
