@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -159,14 +160,32 @@ func (v *view) overrides() bool {
 	return v.pool.Spec.ConflictPolicy == flotillav1.NodeConflictPolicyOverride
 }
 
+// selectors are the latest that were compiled, by the *NodeSelector that a cache has of a pool and nobody changes: a change
+// of one node asks those of all pools.
+var selectors = lru.New(1 << 14)
+
 // selectorOf returns which nodes belong to the pool. A selector that cannot be read, or an empty one, matches none.
 func selectorOf(pool *flotillav1.NodePool) labels.Selector {
 	spec := pool.Spec.NodeSelector
 	if spec == nil {
-		spec = &flotillav1.NodeSelector{MatchExpressions: []flotillav1.NodeSelectorRequirement{{
-			Key: flotillav1.NodeRolePrefix + pool.Name, Operator: metav1.LabelSelectorOpExists,
-		}}}
+		return roleSelector(pool.Name)
 	}
+	if known, found := selectors.Get(spec); found {
+		return known.(labels.Selector)
+	}
+	selector := compileSelector(spec)
+	selectors.Add(spec, selector)
+	return selector
+}
+
+// roleSelector is that of a pool without one: the nodes that have its role label.
+func roleSelector(poolName string) labels.Selector {
+	return compileSelector(&flotillav1.NodeSelector{MatchExpressions: []flotillav1.NodeSelectorRequirement{{
+		Key: flotillav1.NodeRolePrefix + poolName, Operator: metav1.LabelSelectorOpExists,
+	}}})
+}
+
+func compileSelector(spec *flotillav1.NodeSelector) labels.Selector {
 	if len(spec.MatchLabels) == 0 && len(spec.MatchExpressions) == 0 {
 		return labels.Nothing()
 	}

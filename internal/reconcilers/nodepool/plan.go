@@ -242,7 +242,9 @@ func (p *planner) finish() plan {
 			p.plan.left = append(p.plan.left, v)
 		}
 		if o := p.outcome(v); o != nil {
-			o.recordChanges = records != recorded || !before.equal(after)
+			// A node has all of a pool that sets nothing as soon as it matches.
+			setsNothing := len(v.wishes)+len(before.items)+len(after.items) == 0
+			o.recordChanges = !setsNothing && (records != recorded || !before.equal(after))
 		}
 	}
 	if !p.after.equal(p.before) {

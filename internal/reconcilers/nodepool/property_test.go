@@ -123,7 +123,7 @@ func TestProperty_apply_then_clean_is_the_node_as_it_was(t *testing.T) {
 			if c.IntN(2) == 0 {
 				w.deletePool(name)
 			} else {
-				w.pools[name].Spec.NodeSelector.MatchLabels["zone"] = "elsewhere"
+				w.pools[name].Spec.NodeSelector = zone("elsewhere")
 			}
 			w.settle()
 		}
@@ -285,7 +285,7 @@ func FuzzRecord(f *testing.F) {
 		w.settle()
 		check("after a deletion")
 		delete(w.pools, "a")
-		w.pools["b"].Spec.NodeSelector.MatchLabels["zone"] = "elsewhere"
+		w.pools["b"].Spec.NodeSelector = zone("elsewhere")
 		w.settle()
 		check("after leaving")
 	})

@@ -322,7 +322,7 @@ func TestPlan_preserving_pool_finds_what_others_wrote_again(t *testing.T) {
 		"when the overriding pool is deleted":            {func(w *world) { w.deletePool("high") }},
 		"when its weight changes":                        {func(w *world) { w.pools["high"].Spec.Weight = 0; w.pools["low"].Spec.Weight = 1 }},
 		"when the overriding pool drops the key":         {func(w *world) { w.pools["high"].Spec = newPool("high", nil).Spec }},
-		"when the node leaves it":                        {func(w *world) { w.pools["high"].Spec.NodeSelector.MatchLabels["zone"] = "b" }},
+		"when the node leaves it":                        {func(w *world) { w.pools["high"].Spec.NodeSelector = zone("b") }},
 		"when it preserves from now on":                  {func(w *world) { w.pools["high"].Spec.ConflictPolicy = "" }},
 		"when others have insisted, and then it is gone": {func(w *world) { insist(w); w.deletePool("high") }},
 	}

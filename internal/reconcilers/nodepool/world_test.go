@@ -54,12 +54,17 @@ func newNode(name string, labels map[string]string) *corev1.Node {
 func newPool(name string, change func(*flotillav1.NodePoolSpec)) *flotillav1.NodePool {
 	pool := &flotillav1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1},
-		Spec:       flotillav1.NodePoolSpec{NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"zone": "a"}}},
+		Spec:       flotillav1.NodePoolSpec{NodeSelector: zone("a")},
 	}
 	if change != nil {
 		change(&pool.Spec)
 	}
 	return pool
+}
+
+// zone selects the nodes of a zone. A selector is never changed: another one takes its place.
+func zone(name flotillav1.LabelValue) *flotillav1.NodeSelector {
+	return &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"zone": name}}
 }
 
 // wants returns a change of a spec that sets one key of a kind.
