@@ -57,6 +57,8 @@ const (
 	AnnotationConfirmLeave = "flotilla.dev/confirm-leave"
 	// AnnotationConfirmRemoval, on a hub object, holds the generation of it for which more copies may go than the budget allows.
 	AnnotationConfirmRemoval = "flotilla.dev/confirm-removal"
+	// AnnotationConfirmRecreated, on a hub object, names the clusters of which it has been seen that their copies were made again.
+	AnnotationConfirmRecreated = "flotilla.dev/confirm-recreated"
 	// AnnotationDeletionProtection, when "true" on a hub object, or on a namespace for the Redises in it, has its deletion refused.
 	AnnotationDeletionProtection = "flotilla.dev/deletion-protection"
 	// AnnotationRelease, on a hub object, names the clusters whose copies are given up.

@@ -19,6 +19,9 @@ const (
 	// ConditionRemovalHeld is True while copies stay that the object no longer wants, because removing them takes a confirmation.
 	// The message names the clusters and the annotation that confirms it. It is absent otherwise.
 	ConditionRemovalHeld = "RemovalHeld"
+	// ConditionCopyRecreated is True after copies were gone though the hub had not removed them, and were made again. The message
+	// names the clusters and the annotation that acknowledges it. It is absent otherwise.
+	ConditionCopyRecreated = "CopyRecreated"
 	// ConditionStalled is True when something only goes on when a person acts, and absent otherwise; its reason says what. By
 	// the rules of kstatus an object that has it has failed, so that GitOps tools stop waiting. MemberClusters have it, too.
 	ConditionStalled = "Stalled"
@@ -74,6 +77,9 @@ const (
 	// ReasonBudgetExceeded says that more copies are to be removed at once than the removal budget allows. Confirm the removal, or undo
 	// what removes them.
 	ReasonBudgetExceeded = "BudgetExceeded"
+	// ReasonCopyRecreated says that copies were gone and were made again, without the data of the earlier ones unless their volumes
+	// were kept. Restore what is missing, then acknowledge it.
+	ReasonCopyRecreated = "CopyRecreated"
 	// ReasonAllReachable says that all chosen clusters can be seen.
 	ReasonAllReachable = "AllReachable"
 	// ReasonSettled says that nothing is on its way.

@@ -153,6 +153,25 @@ type FleetStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5000
 	Departing []Departure `json:"departing,omitempty"`
+
+	// recreated lists the clusters in placedIn whose copy of a Redis was gone, though the hub had not removed it, and was made
+	// again. An entry stays until annotation flotilla.dev/confirm-recreated names the cluster. Sorted by name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5000
+	Recreated []Recreation `json:"recreated,omitempty"`
+}
+
+// Recreation records that a copy was gone and was made again.
+type Recreation struct {
+	// name of the member.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// time at which the earlier copy was found gone.
+	// +required
+	Time metav1.Time `json:"time"`
 }
 
 // Departure records why a cluster that has a copy is not chosen any more. It decides what becomes of the copy.

@@ -57,6 +57,8 @@ type Snapshot struct {
 	Since time.Time
 	// UID of the member's kube-system namespace; empty before the first preflight.
 	UID types.UID
+	// Replaced says that this process has found another cluster behind the name than was recorded, as the registration asked.
+	Replaced bool
 	// Incarnation differs whenever the caches were built anew.
 	Incarnation uint64
 	// Labels are those of the MemberCluster; placement selects on them.

@@ -63,6 +63,7 @@ func TestPool_refuses_another_cluster_behind_a_registration(t *testing.T) {
 	f.Eventually(f.condition("replaced", flotillav1.ConditionReady)).Should(Equal("True Connected"))
 	s, _ = f.pool.Snapshot("replaced")
 	f.Expect(s.UID).To(Equal(uidOf(t, memberTwo)))
+	f.Expect(s.Replaced).To(BeTrue(), "what is published about it is about another cluster")
 	f.unregister(secret)
 }
 
@@ -79,6 +80,7 @@ func TestPool_replaces_a_cluster_while_it_is_engaged(t *testing.T) {
 	f.Eventually(f.state("swapped")).Should(Equal(StateReady))
 	after, _ := f.pool.Snapshot("swapped")
 	f.Expect(after.Incarnation).To(BeNumerically(">", before.Incarnation), "the caches are built anew")
+	f.Expect([]bool{before.Replaced, after.Replaced}).To(Equal([]bool{false, true}))
 	f.unregister(secret)
 }
 

@@ -201,6 +201,7 @@ func (m *member) take(p *publication, found *findings) {
 		p.verdicts[flotillav1.ConditionCredentialsAccepted] = *m.rejected
 	}
 	if found.uid != "" {
+		p.snapshot.Replaced = p.snapshot.Replaced || p.snapshot.UID != "" && p.snapshot.UID != found.uid
 		p.snapshot.UID = found.uid
 	}
 	if found.version != "" {

@@ -45,6 +45,11 @@ func (o Observation) Undecided() bool {
 	return o.Member != nil && !o.Member.Visible && !o.Member.Decided
 }
 
+// removed reports whether the hub has removed the copy, whether or not it is gone yet: it will not be missed.
+func (o Observation) removed() bool {
+	return o.Fate == FateRemove && o.Visible() && (o.Copy == nil || o.Copy.Deleting)
+}
+
 // Entry is what is known about one cluster, with what the conditions need besides.
 type Entry struct {
 	flotillav1.ClusterStatus
@@ -83,7 +88,7 @@ func EntryOf(o Observation, generation int64, now time.Time) Entry {
 		if o.Previous.Ready == entry.Ready && o.Previous.Since != nil {
 			entry.Since = o.Previous.Since.DeepCopy()
 		}
-		if entry.ObservedGeneration == 0 {
+		if entry.ObservedGeneration == 0 && !o.removed() {
 			entry.ObservedGeneration = min(o.Previous.ObservedGeneration, generation)
 		}
 	}

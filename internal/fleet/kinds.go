@@ -35,6 +35,10 @@ type Kind struct {
 	Spec func(Object) any
 	// ObservedGeneration returns the generation that the status of an object is about.
 	ObservedGeneration func(Object) int64
+	// Entries returns the published list of clusters of a hub object, without the numbers of the kind.
+	Entries func(Object) []flotillav1.ClusterStatus
+	// HoldsData reports whether something is lost with a copy that goes.
+	HoldsData bool
 }
 
 // Redis and NodePool are the kinds that are placed.
@@ -48,6 +52,14 @@ var (
 		Spec:    func(object Object) any { return &object.(*flotillav1.Redis).Spec },
 
 		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.Redis).Status.ObservedGeneration },
+		Entries: func(object Object) []flotillav1.ClusterStatus {
+			var entries []flotillav1.ClusterStatus
+			for _, entry := range object.(*flotillav1.Redis).Status.Clusters {
+				entries = append(entries, entry.ClusterStatus)
+			}
+			return entries
+		},
+		HoldsData: true,
 	}
 	NodePool = Kind{
 		Name:    "NodePool",
@@ -58,6 +70,13 @@ var (
 		Spec:    func(object Object) any { return &object.(*flotillav1.NodePool).Spec },
 
 		ObservedGeneration: func(object Object) int64 { return object.(*flotillav1.NodePool).Status.ObservedGeneration },
+		Entries: func(object Object) []flotillav1.ClusterStatus {
+			var entries []flotillav1.ClusterStatus
+			for _, entry := range object.(*flotillav1.NodePool).Status.Clusters {
+				entries = append(entries, entry.ClusterStatus)
+			}
+			return entries
+		},
 	}
 )
 

@@ -33,6 +33,8 @@ type Facts struct {
 	Held, Confirmed bool
 	// Halt says why the rollout has stopped; empty when it has not.
 	Halt string
+	// Recreated are the clusters whose copies were made again, sorted by name.
+	Recreated []flotillav1.Recreation
 }
 
 // Conditions returns every condition of a hub object. One that is missing does not hold, and is absent.
@@ -47,6 +49,9 @@ func Conditions(facts Facts) []metav1.Condition {
 			Type: flotillav1.ConditionRemovalHeld, Status: metav1.ConditionTrue, Reason: flotillav1.ReasonBudgetExceeded,
 			Message: "Removal " + facts.confirmation(),
 		})
+	}
+	if recreated, found := facts.recreated(); found {
+		conditions = append(conditions, recreated)
 	}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = facts.Generation
@@ -83,7 +88,7 @@ func (f Facts) ready() (condition metav1.Condition) {
 	if nothing {
 		return condition
 	}
-	defer func() { condition.Message = sentences(f.waits(), condition.Message) }()
+	defer func() { condition.Message = sentences(append(f.waits(), f.madeAgain()...), condition.Message) }()
 	total := f.names(stays, plainName)
 	unwell := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
 	unknown := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)

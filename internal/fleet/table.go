@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -27,6 +28,11 @@ type Outcome struct {
 	Held bool
 	// Attempt is what led to FieldDropped.
 	Attempt Attempt
+	// MadeIn is the UID of the cluster that has the copy, or had it until something but the hub removed it; empty when there is
+	// none to miss.
+	MadeIn types.UID
+	// LostAt is when a pass missed that copy; zero once that is recorded on the hub object. The copy is not made again before.
+	LostAt time.Time
 }
 
 // Attempt is a write of a copy that did not lead to what was sent. While both sides are still as they were then, another

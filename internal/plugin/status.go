@@ -212,9 +212,13 @@ func nameOf(object fleet.Object) string {
 // printFleet writes the screen.
 func (t *tool) printFleet(out io.Writer, view *fleetView, wide bool) {
 	_, _ = fmt.Fprintln(out, view.summary())
-	if stalled := t.stalled(view); len(stalled) > 0 {
-		_, _ = fmt.Fprintln(out, "\nStalled until a person acts:")
-		listRows(out, []string{"OBJECT", "REASON", "SINCE", "MESSAGE"}, stalled)
+	for _, section := range []struct{ title, condition string }{
+		{"Stalled until a person acts:", flotillav1.ConditionStalled}, {"Made again after they were gone:", flotillav1.ConditionCopyRecreated},
+	} {
+		if rows := t.withCondition(view, section.condition); len(rows) > 0 {
+			_, _ = fmt.Fprintln(out, "\n"+section.title)
+			listRows(out, []string{"OBJECT", "REASON", "SINCE", "MESSAGE"}, rows)
+		}
 	}
 	if len(view.members) > 0 {
 		_, _ = fmt.Fprintln(out)

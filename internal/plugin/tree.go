@@ -69,7 +69,7 @@ func (t *tool) tree(ctx context.Context, argument, only string) error {
 	if only != "" && len(root.below) == 0 {
 		return faultf("see "+of.command("tree"), "%s is not placed in %q", of, only)
 	}
-	t.tellStalled(of.String(), *object.GetConditions())
+	t.tellFirst(of.String(), *object.GetConditions())
 	t.printTree(root)
 	return nil
 }

@@ -13,13 +13,13 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// stalled lists what only goes on when a person acts: members first, because it may be why objects are stalled.
-func (t *tool) stalled(view *fleetView) [][]cell {
+// withCondition lists what has a condition that a person has to look at: members first, because it may be why objects have it.
+func (t *tool) withCondition(view *fleetView, conditionType string) [][]cell {
 	var rows [][]cell
 	add := func(name string, conditions []metav1.Condition) {
-		stalled := condition(conditions, flotillav1.ConditionStalled)
-		if stalled.Status == metav1.ConditionTrue {
-			rows = append(rows, []cell{{text: name}, {stalled.Reason, red}, {text: t.ago(&stalled.LastTransitionTime)}, {text: stalled.Message}})
+		found := condition(conditions, conditionType)
+		if found.Status == metav1.ConditionTrue {
+			rows = append(rows, []cell{{text: name}, {found.Reason, red}, {text: t.ago(&found.LastTransitionTime)}, {text: found.Message}})
 		}
 	}
 	for i := range view.members {

@@ -73,11 +73,14 @@ func TestPrintFleet_shows_first_what_is_stalled(t *testing.T) {
 		}
 	}
 	redis.Status.Conditions = append(redis.Status.Conditions, stalled(flotillav1.ReasonRolloutHalted, "Rollout halted: not ready in time: us-1"))
+	again := stalled(flotillav1.ReasonCopyRecreated, "The copy was gone")
+	again.Type = flotillav1.ConditionCopyRecreated
+	redis.Status.Conditions = append(redis.Status.Conditions, again)
 	redis.Status.Clusters[0].Ready, redis.Status.Clusters[0].Reason = metav1.ConditionFalse, flotillav1.ReasonReplicasNotReady
 	view.members[0].Status.Conditions = append(view.members[0].Status.Conditions, stalled(flotillav1.ReasonRotationFailed, "Why"))
 	screen := printed(view)
 	last := 0
-	for _, part := range []string{"Members 1/1", "Stalled until a person acts:", "membercluster/us-1", "RotationFailed", "redis/shop/cache", "RolloutHalted", "60s", "Rollout halted: ", "MEMBER", "Not well:"} {
+	for _, part := range []string{"Members 1/1", "Stalled until a person acts:", "membercluster/us-1", "RotationFailed", "redis/shop/cache", "RolloutHalted", "60s", "Rollout halted: ", "Made again after they were gone:", "CopyRecreated", "The copy was gone", "MEMBER", "Not well:"} {
 		at := strings.Index(screen[last:], part)
 		if at < 0 {
 			t.Fatalf("%q is not where it should be:\n%s", part, screen)

@@ -81,8 +81,8 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 	}
 	root := ofCondition(of.kind.Name, strings.Trim(of.key.Namespace+"/"+of.key.Name, "/"), *object.GetConditions())
 	root.below = []*branch{seen}
-	t.tellStalled(of.String(), *object.GetConditions())
-	t.tellStalled("membercluster/"+member.Name, member.Status.Conditions)
+	t.tellFirst(of.String(), *object.GetConditions())
+	t.tellFirst("membercluster/"+member.Name, member.Status.Conditions)
 	t.printTree(root)
 	t.tell("")
 	cause := causeOf(seen, member)
@@ -105,17 +105,21 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 	return t.warnings(ctx, into, member, of)
 }
 
-// tellStalled says first what only goes on when a person acts.
-func (t *tool) tellStalled(name string, conditions []metav1.Condition) {
-	stalled := condition(conditions, flotillav1.ConditionStalled)
-	if stalled.Status != metav1.ConditionTrue {
-		return
+// tellFirst says first what a person has to do something about.
+func (t *tool) tellFirst(name string, conditions []metav1.Condition) {
+	for _, said := range []struct{ conditionType, words string }{
+		{flotillav1.ConditionStalled, "is stalled for"}, {flotillav1.ConditionCopyRecreated, "has copies that were made again, known for"},
+	} {
+		found := condition(conditions, said.conditionType)
+		if found.Status != metav1.ConditionTrue {
+			continue
+		}
+		t.tell("%s", paint(t.Out, red, fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.ago(&found.LastTransitionTime), found.Reason, found.Message)))
+		if meaning := meaningOf(found.Reason); meaning != "" {
+			t.tell("What it means: %s", meaning)
+		}
+		t.tell("")
 	}
-	t.tell("%s", paint(t.Out, red, fmt.Sprintf("%s is stalled for %s: %s: %s", name, t.ago(&stalled.LastTransitionTime), stalled.Reason, stalled.Message)))
-	if meaning := meaningOf(stalled.Reason); meaning != "" {
-		t.tell("What it means: %s", meaning)
-	}
-	t.tell("")
 }
 
 // notChosen says why a member is not among those of an object.

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -85,6 +86,51 @@ func deletedInTheMember(t *testing.T, f *fleet) {
 	}, 10*time.Second, 100*time.Millisecond).Should(Succeed())
 }
 
+// namespaceDeletedInTheMember deletes the namespace of a Redis, which is made again, empty. A person is told until they say
+// that they know.
+func namespaceDeletedInTheMember(t *testing.T, f *fleet) {
+	const member, name = "member-1", "mislaid"
+	g := NewWithT(t)
+	home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	redis := &flotillav1.Redis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name},
+		Spec:       flotillav1.RedisSpec{Replicas: new(int32(1)), Placement: &flotillav1.Placement{Clusters: []string{member}}},
+	}
+	g.Expect(f.hub.Create(f.ctx, home.DeepCopy())).To(Succeed())
+	g.Expect(f.hub.Create(f.ctx, redis)).To(Succeed())
+	expect := func(recreated string, names int) {
+		t.Helper()
+		g.Eventually(func(g Gomega) {
+			g.Expect(f.hub.Get(f.ctx, client.ObjectKeyFromObject(redis), redis)).To(Succeed())
+			g.Expect(conditionStatus(redis.Status.Conditions, flotillav1.ConditionFullyReady)).To(Equal("True"))
+			g.Expect(conditionStatus(redis.Status.Conditions, flotillav1.ConditionCopyRecreated)).To(Equal(recreated))
+			g.Expect(redis.Status.Recreated).To(HaveLen(names))
+			g.Expect(redis.Annotations).NotTo(HaveKey(flotillav1.AnnotationConfirmRecreated))
+		}, 60*time.Second, 200*time.Millisecond).Should(Succeed())
+	}
+	expect("", 0)
+	copied := &flotillav1.Redis{}
+	g.Expect(f.members[member].Get(f.ctx, client.ObjectKeyFromObject(redis), copied)).To(Succeed())
+	uid := copied.UID
+
+	g.Expect(f.members[member].Delete(f.ctx, home.DeepCopy())).To(Succeed())
+	expect("True", 1)
+	g.Expect(f.members[member].Get(f.ctx, client.ObjectKeyFromObject(redis), copied)).To(Succeed())
+	g.Expect(copied.UID).NotTo(Equal(uid))
+	g.Expect(redis.Status.Recreated[0].Name).To(Equal(member))
+	told := &eventsv1.EventList{}
+	g.Expect(f.hub.List(f.ctx, told, client.InNamespace(name), client.MatchingFields{"reason": flotillav1.ReasonCopyRecreated})).To(Succeed())
+	g.Expect(told.Items).To(HaveLen(1))
+
+	f.kubectl(t, "hub", "-n", name, "annotate", "redis", name, flotillav1.AnnotationConfirmRecreated+"="+member)
+	expect("", 0)
+	g.Expect(f.hub.Delete(f.ctx, redis)).To(Succeed())
+	g.Eventually(func() bool {
+		f.confirmHeld(redis)
+		return apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(redis), redis))
+	}, 60*time.Second, 200*time.Millisecond).Should(BeTrue())
+}
+
 // frozen stops all writes with the switch.
 func frozen(t *testing.T, f *fleet) {
 	g, member := NewWithT(t), f.members["member-1"]
@@ -121,6 +167,7 @@ func drained(t *testing.T, f *fleet) {
 	g.Expect(member.List(f.ctx, claims, client.InNamespace(namespace))).To(Succeed())
 	f.put(t, secret)
 	g.Eventually(func(g Gomega) {
+		f.confirmHeld(webPool(), cacheRedis())
 		g.Expect(conditionStatus(f.memberCluster(name).Status.Conditions, flotillav1.ConditionDrained)).To(Equal("True"))
 		g.Expect(apierrors.IsNotFound(member.Get(f.ctx, client.ObjectKeyFromObject(cacheRedis()), &flotillav1.Redis{}))).To(BeTrue())
 		g.Expect(apierrors.IsNotFound(member.Get(f.ctx, client.ObjectKeyFromObject(webPool()), &flotillav1.NodePool{}))).To(BeTrue())

@@ -50,7 +50,7 @@ func documented(t *testing.T, f *fleet) {
 			g.Expect(redis.Status.PlacedIn).To(Equal([]string{"member-1", "member-2"}))
 			g.Expect(conditionStatus(redis.Status.Conditions, flotillav1.ConditionFullyReady)).To(Equal("True"))
 			g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)), "5 in member-1, which has an override, and 3 in member-2")
-			g.Expect(redis.Annotations).NotTo(Or(HaveKey(flotillav1.AnnotationConfirmLeave), HaveKey(flotillav1.AnnotationConfirmRemoval), HaveKey(flotillav1.AnnotationRelease)), "works once and is removed")
+			g.Expect(redis.Annotations).NotTo(Or(HaveKey(flotillav1.AnnotationConfirmLeave), HaveKey(flotillav1.AnnotationConfirmRemoval), HaveKey(flotillav1.AnnotationConfirmRecreated), HaveKey(flotillav1.AnnotationRelease)), "works once and is removed")
 		}, 60*time.Second, 200*time.Millisecond).Should(Succeed(), when)
 	}
 	expect("after the manifest")
@@ -63,7 +63,10 @@ func documented(t *testing.T, f *fleet) {
 	}
 	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	g.Expect(f.hub.Delete(f.ctx, redis)).To(Succeed())
-	g.Eventually(func() bool { return apierrors.IsNotFound(f.hub.Get(f.ctx, key, redis)) }, 60*time.Second, 200*time.Millisecond).Should(BeTrue())
+	g.Eventually(func() bool {
+		f.confirmHeld(redis)
+		return apierrors.IsNotFound(f.hub.Get(f.ctx, key, redis))
+	}, 60*time.Second, 200*time.Millisecond).Should(BeTrue())
 	for _, name := range f.registered() {
 		g.Expect(apierrors.IsNotFound(f.members[name].Get(f.ctx, key, redis))).To(BeTrue(), "the copy in %s is gone", name)
 	}

@@ -4,12 +4,16 @@
 package fleet
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -39,6 +43,28 @@ func expectEntryUnknown(t *testing.T, f *fleet, name string, before *flotillav1.
 		g.Expect(conditionStatus(redis.Status.Conditions, "ClustersReachable")).To(Equal("False"))
 		g.Expect(conditionStatus(redis.Status.Conditions, "Ready")).To(Equal("True"), "one dead cluster does not block")
 	}, 10*time.Second, 200*time.Millisecond).Should(Succeed())
+}
+
+// hubObject is a Redis or a NodePool.
+type hubObject interface {
+	client.Object
+	GetConditions() *[]metav1.Condition
+}
+
+// confirmHeld confirms, as a person would, the removal of copies that the budget holds. Many of the suite's copies go within
+// ten minutes.
+func (f *fleet) confirmHeld(objects ...hubObject) {
+	for _, object := range objects {
+		if err := f.hub.Get(f.ctx, client.ObjectKeyFromObject(object), object); err != nil {
+			continue
+		}
+		generation := strconv.FormatInt(object.GetGeneration(), 10)
+		if !apimeta.IsStatusConditionTrue(*object.GetConditions(), flotillav1.ConditionRemovalHeld) || object.GetAnnotations()[flotillav1.AnnotationConfirmRemoval] == generation {
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, flotillav1.AnnotationConfirmRemoval, generation)
+		_ = f.hub.Patch(f.ctx, object, client.RawPatch(types.MergePatchType, patch))
+	}
 }
 
 // expectReaction deletes a Service in a member that is well and expects it back within a second.

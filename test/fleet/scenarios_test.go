@@ -53,6 +53,7 @@ type begun struct {
 //	two hubs on one member                        AnotherHubIsRefused
 //	Pod, Service deleted in a member              DeletedPodAndServiceComeBack
 //	RuntimeClass, label, taint deleted there      DeletedInTheMemberComesBack
+//	namespace of a copy deleted there             NamespaceDeletedInTheMember
 //	label dropped from a registration             LabelDroppedFromARegistration
 //	a bad spec for all                            BadSpecHaltsAtOneMember
 //	parts and data that are not wanted any more   WhatIsNotWantedAnyMoreGoes
@@ -79,6 +80,7 @@ func TestFleet(t *testing.T) {
 		{"BadContentKeepsTheCredentialInUse", badContentAfterGood},
 		{"MemberClusterDeletedByHandComesBack", memberClusterDeletedByHand},
 		{"DeletedInTheMemberComesBack", deletedInTheMember},
+		{"NamespaceDeletedInTheMember", namespaceDeletedInTheMember},
 		{"FreezeStopsAllWrites", frozen},
 		{"LabelDroppedFromARegistration", labelDropped},
 		{"DrainRemovesTheCopies", drained},
@@ -247,6 +249,7 @@ func deletion(t *testing.T, f *fleet) {
 	g.Expect(f.hub.Delete(f.ctx, webPool())).To(Succeed())
 	g.Expect(f.hub.Delete(f.ctx, cacheRedis())).To(Succeed())
 	g.Eventually(func(g Gomega) {
+		f.confirmHeld(webPool(), cacheRedis())
 		g.Expect(apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(webPool()), &flotillav1.NodePool{}))).To(BeTrue(), "the NodePool is gone from the hub")
 		g.Expect(apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(cacheRedis()), &flotillav1.Redis{}))).To(BeTrue(), "the Redis is gone from the hub")
 		for _, name := range f.registered() {

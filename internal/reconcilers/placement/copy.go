@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -36,6 +37,10 @@ type copyPass struct {
 	definitions string
 	// template names the change that gives the copy its spec.
 	template string
+	// cluster is the UID of the member, madeIn that of the cluster in which there is, or was, a copy that is not ours to have
+	// removed, and lostAt when a pass missed it without this being recorded yet.
+	cluster, madeIn types.UID
+	lostAt          time.Time
 	// conceded are the fields that are left to the member because of a fight; drifted are those that differ without one.
 	conceded, drifted []string
 }
@@ -49,7 +54,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	}
 	pass := &copyPass{
 		Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.roster().Member(snapshot),
-		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions,
+		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions, cluster: snapshot.UID,
 	}
 	if !pass.info.Writable {
 		return 0, nil
@@ -75,6 +80,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	if err != nil {
 		return 0, fmt.Errorf("reading the copy in cluster %q: %w", clusterName, err)
 	}
+	pass.recall(found, snapshot.Replaced)
 	return pass.act(ctx, found)
 }
 
@@ -102,6 +108,7 @@ func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 
 func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, error) {
 	if !p.chosen && (found == nil || !fleet.IsOurs(found, p.Options.HubID)) {
+		p.madeIn, p.lostAt = "", time.Time{}
 		p.report(fleet.Outcome{Gone: true})
 		return 0, nil
 	}
@@ -219,13 +226,22 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 }
 
 // create makes the copy where a live read has shown that there is nothing of its name. It is applied without force, so
-// that a field of an object that appears in this very moment is not taken over.
+// that a field of an object that appears in this very moment is not taken over. One that is missed is made again when that
+// has been recorded.
 func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Duration, error) {
+	missed := p.missed()
+	if !p.lostAt.IsZero() {
+		p.report(fleet.Outcome{})
+		return 0, nil
+	}
 	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
 		return delay, err
 	}
 	// Roll-up says when it is ready.
-	_, delay, err := p.write(ctx, p.desired(want, nil), want)
+	stored, delay, err := p.write(ctx, p.desired(want, nil), want)
+	if stored && missed {
+		p.say(p.hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, p.name, "The copy was gone and was made again")
+	}
 	return delay, err
 }
 
@@ -237,6 +253,10 @@ func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 	}
 	namespace := &corev1.Namespace{}
 	err := p.member.GetAPIReader().Get(ctx, client.ObjectKey{Name: name}, namespace)
+	if err == nil && namespace.DeletionTimestamp != nil {
+		p.report(fleet.Outcome{})
+		return terminatingDelay, nil
+	}
 	if err == nil {
 		return 0, nil
 	}
@@ -267,6 +287,7 @@ func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured
 		delay, err := p.failed(fmt.Errorf("applying the copy: %w", err))
 		return false, delay, err
 	}
+	p.madeIn = p.cluster
 	dropped, err := fleet.Uncovered(want.Spec, desired.Object["spec"])
 	if err != nil {
 		return false, 0, fmt.Errorf("comparing the stored copy: %w", err)

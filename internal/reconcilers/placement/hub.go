@@ -54,7 +54,7 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	if err != nil {
 		return hubState{}, err
 	}
-	state := hubState{members: members, gone: map[string]bool{}, offboarded: map[string]bool{}}
+	state := hubState{members: members, gone: map[string]bool{}, offboarded: map[string]bool{}, lost: map[string]time.Time{}}
 	placedIn := hubObject.GetFleetStatus().PlacedIn
 	if hubObject.GetDeletionTimestamp() == nil {
 		// A placement that cannot be understood changes nothing; roll-up says what is wrong with it.
@@ -68,6 +68,9 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 		outcome := r.Table.Get(r.key(hubObject), name)
 		// What a pass saw under an earlier generation may have been followed by a write.
 		state.gone[name] = outcome.Gone && outcome.Generation == hubObject.GetGeneration()
+		if !outcome.LostAt.IsZero() {
+			state.lost[name] = outcome.LostAt
+		}
 		if _, registered := fleet.Find(members, name); registered {
 			continue
 		}
@@ -146,13 +149,15 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		}
 		before := hubObject.DeepCopyObject().(fleet.Object)
 		status := hubObject.GetFleetStatus()
-		status.PlacedIn, status.Choice, status.Departing = plan.placedIn, plan.choice, plan.departing
+		r.expectNoCopy(hubObject, plan.placedIn)
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated = plan.placedIn, plan.choice, plan.departing, plan.recreated
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := r.Hub.Status().Patch(ctx, hubObject, patch, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
 		r.memory.wrote(r.key(hubObject), hubObject)
 		r.sayLeft(hubObject, plan)
+		r.sayRecreated(hubObject, plan.newlyRecreated)
 		if left := slices.Concat(plan.removed, plan.releasedNames, plan.offboarded); len(left) > 0 {
 			r.Table.Forget(r.key(hubObject), left...)
 		}
@@ -162,16 +167,13 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 
 // tidyHub removes what has done its work: annotations that work once, and in the end the finalizer.
 func (r *Reconciler) tidyHub(ctx context.Context, hubObject fleet.Object, plan hubPlan) error {
-	if !plan.removeFinalizer && !plan.clearRelease && !plan.clearConfirmRemoval && plan.confirmLeave == nil {
+	if !plan.removeFinalizer && len(plan.clear) == 0 && plan.confirmLeave == nil {
 		return nil
 	}
 	return r.patchMetadata(ctx, hubObject, func(o fleet.Object) {
 		annotations := o.GetAnnotations()
-		if plan.clearRelease {
-			delete(annotations, flotillav1.AnnotationRelease)
-		}
-		if plan.clearConfirmRemoval {
-			delete(annotations, flotillav1.AnnotationConfirmRemoval)
+		for _, key := range plan.clear {
+			delete(annotations, key)
 		}
 		if plan.confirmLeave != nil {
 			delete(annotations, flotillav1.AnnotationConfirmLeave)

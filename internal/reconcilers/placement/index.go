@@ -74,7 +74,9 @@ func (x *index) set(hubObject fleet.Object) {
 }
 
 // askingAnnotations are those by which a person asks for something once.
-var askingAnnotations = []string{flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval}
+var askingAnnotations = []string{
+	flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval, flotillav1.AnnotationConfirmRecreated,
+}
 
 func (x *index) forget(key types.NamespacedName) {
 	x.mu.Lock()

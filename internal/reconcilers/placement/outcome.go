@@ -20,7 +20,7 @@ import (
 
 // report puts the outcome of the pass where roll-up and hub passes see it.
 func (p *copyPass) report(outcome fleet.Outcome) fleet.Outcome {
-	outcome.Generation = p.hubObject.GetGeneration()
+	outcome.Generation, outcome.MadeIn, outcome.LostAt = p.hubObject.GetGeneration(), p.madeIn, p.lostAt
 	return p.Table.Set(p.key, p.name, outcome)
 }
 

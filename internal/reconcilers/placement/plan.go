@@ -27,6 +27,8 @@ type hubState struct {
 	invalid bool
 	// gone and offboarded are about names in placedIn.
 	gone, offboarded map[string]bool
+	// lost are the copies that are missed, with the time since when.
+	lost map[string]time.Time
 	// removing says that some copy is yet to be removed, as far as that can be told.
 	removing bool
 }
@@ -40,10 +42,13 @@ type hubPlan struct {
 	// choice and departing are the record of why members in placedIn are not chosen any more.
 	choice    string
 	departing []flotillav1.Departure
+	// recreated is the record of copies that were made again, and newlyRecreated are the names that were not in it.
+	recreated      []flotillav1.Recreation
+	newlyRecreated []string
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
-	// clearRelease and clearConfirmRemoval remove the annotations that have done their work, or have none.
-	clearRelease, clearConfirmRemoval bool
+	// clear are the annotations that have done their work, or have none.
+	clear []string
 	// confirmLeave is what is left of the annotation; nil leaves it as it is.
 	confirmLeave []string
 }
@@ -54,8 +59,14 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
 	// A confirmation of a generation that is not the present one goes too: left there, it could say yes to what nobody has
 	// looked at.
-	_, confirms := annotations[flotillav1.AnnotationConfirmRemoval]
-	plan := hubPlan{clearRelease: len(release) > 0, clearConfirmRemoval: confirms && !state.removing}
+	plan := hubPlan{}
+	for key, done := range map[string]bool{
+		flotillav1.AnnotationRelease: len(release) > 0, flotillav1.AnnotationConfirmRemoval: !state.removing, flotillav1.AnnotationConfirmRecreated: true,
+	} {
+		if _, set := annotations[key]; set && done {
+			plan.clear = append(plan.clear, key)
+		}
+	}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
 		case slices.Contains(release, name):
@@ -91,6 +102,7 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 		_, placed := slices.BinarySearch(plan.placedIn, d.Name)
 		return !placed
 	})
+	plan.recreated, plan.newlyRecreated = planRecreated(hubObject, state, plan.placedIn)
 
 	plan.confirmLeave = leftToConfirm(annotations, plan.placedIn, state.chosen)
 	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
@@ -110,7 +122,7 @@ const gathering = 3 * time.Second
 func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Duration {
 	deleted := hubObject.GetDeletionTimestamp()
 	if deleted == nil || p.removeFinalizer || len(p.removed) == 0 || len(p.releasedNames)+len(p.offboarded) > 0 ||
-		p.clearRelease || p.clearConfirmRemoval || p.confirmLeave != nil {
+		len(p.clear) > 0 || p.confirmLeave != nil {
 		return 0
 	}
 	age := now.Sub(deleted.Time)
@@ -123,7 +135,7 @@ func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Durati
 
 // recorded reports whether a status is the record already.
 func (p hubPlan) recorded(status *flotillav1.FleetStatus) bool {
-	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing)
+	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated)
 }
 
 // leftToConfirm returns the names in the annotation that still wait to leave; nil when none has done so.

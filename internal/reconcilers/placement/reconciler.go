@@ -30,6 +30,8 @@ const FieldOwner = client.FieldOwner("flotilla-placement")
 const (
 	// conflictDelay lets the cache catch up with the write that came in between.
 	conflictDelay = 200 * time.Millisecond
+	// terminatingDelay is when it is looked again whether a namespace that is being deleted is gone. Namespaces are not watched.
+	terminatingDelay = 5 * time.Second
 	// refusedDelay is when a write that a member has refused is tried again: its cause may go without an event that
 	// reaches us, such as a quota, a webhook or a role.
 	refusedDelay = 5 * time.Minute

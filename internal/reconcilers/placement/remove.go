@@ -16,6 +16,7 @@ import (
 
 // remove takes the copy away, or lets the member have it. found is ours.
 func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
+	p.madeIn, p.lostAt = "", time.Time{}
 	unwanted, err := p.stillUnwanted(ctx, found)
 	if err != nil {
 		return 0, err

@@ -117,6 +117,7 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 		!slices.Equal(before.GetFinalizers(), after.GetFinalizers()) ||
 		!slices.Equal(before.GetFleetStatus().PlacedIn, after.GetFleetStatus().PlacedIn) ||
 		!slices.Equal(before.GetFleetStatus().Departing, after.GetFleetStatus().Departing) ||
+		!sameRecreations(before.GetFleetStatus().Recreated, after.GetFleetStatus().Recreated) ||
 		!slices.EqualFunc(metadataOf(before), metadataOf(after), maps.Equal)
 }
 
@@ -145,7 +146,7 @@ func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.C
 // record, and what waits for its turn, or no longer does, may give somebody leave. Who gets leave has its copy pass queued.
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
 	r.Table.Subscribe(func(key fleet.ObjectKey, _ string, outcome fleet.Outcome) {
-		decides := outcome.Gone || outcome.Held || r.Table.Held(key)
+		decides := outcome.Gone || outcome.Held || !outcome.LostAt.IsZero() || r.Table.Held(key)
 		if key.Kind == r.Kind.Name && decides && ctx.Err() == nil {
 			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
 		}

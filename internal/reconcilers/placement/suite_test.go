@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -95,7 +96,7 @@ func (d *directory) change(name string, change func(*clusters.Snapshot)) {
 
 func snapshotOf(name string) clusters.Snapshot {
 	return clusters.Snapshot{
-		Name: multicluster.ClusterName(name), State: clusters.StateReady, Accepted: true, Decided: true,
+		Name: multicluster.ClusterName(name), UID: types.UID("uid-of-" + name), State: clusters.StateReady, Accepted: true, Decided: true,
 		Labels: map[string]string{"region": "eu"},
 	}
 }

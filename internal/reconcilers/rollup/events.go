@@ -99,7 +99,7 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) 
 		Name:       after.GetName(),
 		UID:        after.GetUID(),
 	}
-	changes := observed.changes(r.Kind.entries(before), before.GetFleetStatus().ClustersOmitted)
+	changes := observed.changes(r.Kind.Entries(before), before.GetFleetStatus().ClustersOmitted)
 	for _, seen := range observed.clusters {
 		seen.said = seen.told
 	}

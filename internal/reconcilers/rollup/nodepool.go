@@ -21,13 +21,6 @@ const (
 
 var nodePoolKind = Kind{
 	Kind: fleet.NodePool,
-	entries: func(object fleet.Object) []flotillav1.ClusterStatus {
-		var entries []flotillav1.ClusterStatus
-		for _, entry := range object.(*flotillav1.NodePool).Status.Clusters {
-			entries = append(entries, entry.ClusterStatus)
-		}
-		return entries
-	},
 	written: func(object fleet.Object) fleet.Object {
 		status := object.(*flotillav1.NodePool).Status
 		status.PlacedIn = nil

@@ -190,7 +190,7 @@ func fateOf(c *cluster, hubObject, copied fleet.Object, invalid bool) fleet.Fate
 
 func entriesByName(kind Kind, hubObject fleet.Object) map[string]*flotillav1.ClusterStatus {
 	byName := map[string]*flotillav1.ClusterStatus{}
-	for _, entry := range kind.entries(hubObject) {
+	for _, entry := range kind.Entries(hubObject) {
 		byName[entry.Name] = &entry
 	}
 	return byName

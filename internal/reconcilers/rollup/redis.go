@@ -14,13 +14,6 @@ import (
 
 var redisKind = Kind{
 	Kind: fleet.Redis,
-	entries: func(object fleet.Object) []flotillav1.ClusterStatus {
-		var entries []flotillav1.ClusterStatus
-		for _, entry := range object.(*flotillav1.Redis).Status.Clusters {
-			entries = append(entries, entry.ClusterStatus)
-		}
-		return entries
-	},
 	written: func(object fleet.Object) fleet.Object {
 		status := object.(*flotillav1.Redis).Status
 		status.PlacedIn = nil

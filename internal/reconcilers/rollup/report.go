@@ -15,8 +15,6 @@ import (
 // Kind adds to a kind how its numbers are rolled up.
 type Kind struct {
 	fleet.Kind
-	// entries returns the published list without its numbers.
-	entries func(fleet.Object) []flotillav1.ClusterStatus
 	// numbers returns what the status of a copy counts, for fill. It shares with the copy only what nobody changes.
 	numbers func(copied fleet.Object) any
 	// written returns an object that has nothing but what roll-up writes, which is shared: the status without placedIn.
@@ -72,12 +70,13 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Held:            fleet.RemovalHeld(hubObject),
 		Confirmed:       fleet.RemovalConfirmed(hubObject),
 		Halt:            haltOf(wave, hubObject),
+		Recreated:       status.Recreated,
 	})
 	for _, condition := range conditions {
 		condition.LastTransitionTime = *fleet.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
 	}
-	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld} {
+	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated} {
 		if apimeta.FindStatusCondition(conditions, conditionType) == nil {
 			apimeta.RemoveStatusCondition(hubObject.GetConditions(), conditionType)
 		}

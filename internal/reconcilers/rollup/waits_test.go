@@ -67,6 +67,27 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 	}
 }
 
+func TestReconcile_shows_copies_that_were_made_again(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})
+	made := metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	status(f, f.hub, redis, func(r *flotillav1.Redis) {
+		r.Status.PlacedIn, r.Status.Recreated = []string{eu1}, []flotillav1.Recreation{{Name: eu1, Time: made}}
+	})
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{"CopyRecreated": "True CopyRecreated"})
+	f.wantMessage(redis, "CopyRecreated", ": eu-1 (2026-11-21T12:00:00Z); ")
+	f.wantMessage(redis, "Ready", "Made again, see condition CopyRecreated: eu-1; ")
+	if len(redis.Status.Recreated) != 1 {
+		t.Errorf("roll-up has changed the record: %v", redis.Status.Recreated)
+	}
+	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.Recreated = nil })
+	f.settle(redis)
+	if apimeta.FindStatusCondition(redis.Status.Conditions, flotillav1.ConditionCopyRecreated) != nil {
+		t.Error("it has been acknowledged and is still shown")
+	}
+}
+
 func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen(t *testing.T) {
 	f := newFixture(t, redisKind)
 	eu := &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}
