@@ -72,7 +72,10 @@ func leftovers(t *testing.T, f *fleet) {
 	g.Eventually(func() bool { return gone(class) }, wait, 100*time.Millisecond).Should(BeTrue(), "the RuntimeClass goes")
 
 	g.Expect(f.hub.Delete(f.ctx, redis)).To(Succeed())
-	g.Eventually(func() bool { return apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(redis), redis)) }, wait, 100*time.Millisecond).Should(BeTrue())
+	g.Eventually(func() bool {
+		f.confirmHeld(redis)
+		return apierrors.IsNotFound(f.hub.Get(f.ctx, client.ObjectKeyFromObject(redis), redis))
+	}, wait, 100*time.Millisecond).Should(BeTrue())
 	// A claim goes when the Pod that has it is gone.
 	for _, object := range data {
 		g.Eventually(func() bool { return gone(object) }, 2*wait, 200*time.Millisecond).Should(BeTrue(), "%T goes with the Redis", object)

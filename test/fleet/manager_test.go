@@ -85,7 +85,7 @@ func (f *fleet) runManager(t *testing.T, hub, id string, flags ...string) *proce
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(filepath.Join(f.dir, "manager"), append([]string{
-		"--kubeconfig", f.managerKubeconfig(hub), "--hub-id", id, "--removals-share", "0", "--registration-sources", sources,
+		"--kubeconfig", f.managerKubeconfig(hub), "--hub-id", id, "--registration-sources", sources,
 		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1",
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log

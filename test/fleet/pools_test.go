@@ -64,6 +64,7 @@ func (f *fleet) expectGone(t *testing.T, cluster, name string) {
 	t.Helper()
 	pool := &flotillav1.NodePool{}
 	NewWithT(t).Eventually(func() bool {
+		f.confirmHeld(&flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		return apierrors.IsNotFound(f.clientOf(cluster).Get(f.ctx, client.ObjectKey{Name: name}, pool))
 	}, loadPatience(), 100*time.Millisecond).Should(BeTrue(), "NodePool %s goes: %+v", name, pool.Status.Conditions)
 }
