@@ -202,7 +202,8 @@ func valueAt(fields map[string]any, path []string) (any, bool) {
 	return valueAt(nested, path[1:])
 }
 
-// dropField removes a field, and the objects that are empty without it.
+// dropField removes a field, of a spec or of a set of managed fields, and the objects around it that have no other field: an
+// empty set would stand for the object itself.
 func dropField(fields map[string]any, path []string) {
 	if len(path) == 1 {
 		delete(fields, path[0])
@@ -212,7 +213,8 @@ func dropField(fields map[string]any, path []string) {
 	if !ok {
 		return
 	}
-	if dropField(nested, path[1:]); len(nested) == 0 {
+	dropField(nested, path[1:])
+	if _, whole := nested[itself]; len(nested) == 0 || whole && len(nested) == 1 {
 		delete(fields, path[0])
 	}
 }

@@ -70,7 +70,7 @@ func moveFields(from map[string]any, paths [][]string, to map[string]any) bool {
 		if value, found := valueAt(from, fieldKeys(path)); found {
 			moved = true
 			merge(to, fieldKeys(path), value)
-			takeOut(from, fieldKeys(path))
+			dropField(from, fieldKeys(path))
 		}
 	}
 	return moved
@@ -96,23 +96,6 @@ func fieldKeys(path []string) []string {
 
 // itself is the key by which a set of managed fields has the field that the set is below of.
 const itself = "."
-
-// takeOut removes a field from a set of managed fields, and the objects around it that have no other field: an empty set
-// would stand for the object itself.
-func takeOut(fields map[string]any, keys []string) {
-	if len(keys) == 1 {
-		delete(fields, keys[0])
-		return
-	}
-	nested, ok := fields[keys[0]].(map[string]any)
-	if !ok {
-		return
-	}
-	takeOut(nested, keys[1:])
-	if _, whole := nested[itself]; len(nested) == 0 || whole && len(nested) == 1 {
-		delete(fields, keys[0])
-	}
-}
 
 // merge adds a subset to a set of managed fields.
 func merge(fields map[string]any, keys []string, subset any) {

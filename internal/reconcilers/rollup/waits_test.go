@@ -110,6 +110,13 @@ func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen
 	f.settle(alone)
 	f.wantConditions(alone, map[string]string{"Placed": "False NoClusterSelected", "Ready": "True AllReady"})
 	f.wantMessage(alone, "Placed", "; leaving, copy kept: eu-1")
+	kept, sums := alone.Status.Clusters[0], alone.Status
+	if kept.Replicas == 0 || kept.ReadyReplicas == 0 || kept.UpdatedReplicas != 0 {
+		t.Errorf("the entry has not the numbers of its copy: %+v", kept)
+	}
+	if sums.Replicas != 0 || sums.ReadyReplicas != 0 || sums.UpdatedReplicas != 0 || sums.DesiredReplicas != 0 {
+		t.Errorf("what is only kept is in the sums: %d replicas, %d ready, %d updated, %d desired", sums.Replicas, sums.ReadyReplicas, sums.UpdatedReplicas, sums.DesiredReplicas)
+	}
 }
 
 // snapshot is a member that shows one copy as it was.
