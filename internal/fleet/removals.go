@@ -60,6 +60,14 @@ func NewRemovals(budget int, clk clock.PassiveClock) *Removals {
 	return &Removals{budget: budget, clock: clk, taken: map[types.UID]Removal{}}
 }
 
+// Allowed reports whether the deletion of this copy has been allowed already, which needs no census.
+func (r *Removals) Allowed(removal Removal) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, found := r.taken[removal.UID]
+	return found && r.clock.Now().Sub(known.At) < RemovalWindow
+}
+
 // Allow reports whether one more copy may be deleted now. Asking again for the same one costs nothing. recorded are the
 // removals that this or an earlier process has recorded.
 func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) bool {

@@ -30,6 +30,10 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 	if fleet.RemovalHeld(p.hubObject) || p.Table.Get(p.key, p.name).Reason == flotillav1.ReasonRemovalHeld {
 		return false, nil
 	}
+	removal := fleet.Removal{Key: p.key, Cluster: p.name, UID: found.GetUID()}
+	if p.Options.Removals.Allowed(removal) {
+		return true, p.log.record(ctx, removal, p.recordRemovals)
+	}
 	census, err := p.census(ctx)
 	if err != nil {
 		return false, err
@@ -40,7 +44,6 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 	}
 	census.Object = len(p.hubObject.GetFleetStatus().PlacedIn)
 	census.Deleting = p.hubObject.GetDeletionTimestamp() != nil
-	removal := fleet.Removal{Key: p.key, Cluster: p.name, UID: found.GetUID()}
 	if !p.Options.Removals.Allow(removal, recorded, census) {
 		return false, nil
 	}
