@@ -21,6 +21,8 @@ const (
 	// snapshotPrefix begins the message of a readiness probe when the last snapshot failed; diskPrefix when the append-only
 	// file cannot be written.
 	snapshotPrefix = "SnapshotFailed: "
+	// rewrittenMark is in the message when there is room again.
+	rewrittenMark = "the append-only file is being rewritten"
 	// appendedMark is in that message when the append-only file has what the snapshot lacks.
 	appendedMark = "the append-only file has all data"
 	// probePrefix precedes what a readiness probe printed in the event that a kubelet makes of it.
@@ -60,6 +62,9 @@ func explain(known diagnosis, seen *corev1.Pod, events []eventsv1.Event) diagnos
 		if wasReady(seen) {
 			known.unwritten = "its server was Ready and still runs, and no event of its readiness probe says why it is not Ready"
 		}
+	case strings.HasPrefix(said, diskPrefix+rewrittenMark):
+		known = diagnosis{reason: flotillav1.ReasonDiskFull, why: "its volume was full, and its append-only file is rewritten because a restart could not read it; writes are taken; make more room if this lasts"}
+		known.unwritten = "a restart could not read its append-only file, which is being rewritten"
 	case strings.HasPrefix(said, diskPrefix):
 		known = diagnosis{reason: flotillav1.ReasonDiskFull, why: "its server cannot write to its volume and refuses writes; make room or raise spec.storage.size: " + clause(answerOf(said))}
 		known.unwritten = "its server holds data that it could not write to its volume"

@@ -37,8 +37,12 @@ func TestExplain(t *testing.T) {
 		unwritten  bool
 		says       string
 	}{
-		"a full disk":                    {events: []eventsv1.Event{said(unready, full)}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten, says: "No space left on device"},
-		"a combined event":               {events: []eventsv1.Event{combined}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten},
+		"a full disk":      {events: []eventsv1.Event{said(unready, full)}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten, says: "No space left on device"},
+		"a combined event": {events: []eventsv1.Event{combined}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten},
+		"a file that is rewritten": {
+			events: []eventsv1.Event{said(unready, "DiskFull: the append-only file is being rewritten, because ...")}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten,
+			says: "a restart could not read it",
+		},
 		"a failed snapshot":              {events: []eventsv1.Event{said(unready, "SnapshotFailed: the last snapshot failed, so writes are refused: "+snapshotFailed)}, reason: flotillav1.ReasonSnapshotFailed, unwritten: unwritten, says: "last snapshot failed"},
 		"a failed snapshot, all in AOF":  {events: []eventsv1.Event{said(unready, "SnapshotFailed: the last snapshot failed, so writes are refused; the append-only file has all data: "+snapshotFailed)}, reason: flotillav1.ReasonSnapshotFailed, says: "last snapshot failed"},
 		"loading":                        {events: []eventsv1.Event{said(unready, "The server is loading its data")}, says: "its readiness probe says: The server is loading its data"},

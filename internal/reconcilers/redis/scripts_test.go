@@ -5,6 +5,7 @@ package redis
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 // The stubs stand for the programs of an image. The client answers from files, so that tests say what each host says.
 const (
 	serverStub = "#!/bin/sh\nprintf 'args: %s\\n' \"$*\"\nprintf 'password in environment: %s\\n' \"${REDISCLI_AUTH-none}\"\nwhile IFS= read -r line; do printf '%s\\n' \"$line\"; done\n"
-	clientStub = "#!/bin/sh\nhost=$2\nshift 4\nif [ -e \"$ANSWERS/$host $*\" ]; then while IFS= read -r line; do printf '%s\\n' \"$line\"; done <\"$ANSWERS/$host $*\"; else printf 'Could not connect to Redis at %s\\n' \"$host\" >&2; exit 1; fi\n" +
+	clientStub = "#!/bin/sh\nhost=$2\nshift 4\nprintf '%s\\n' \"$*\" >>\"$ANSWERS/asked\"\nif [ -e \"$ANSWERS/$host $*\" ]; then while IFS= read -r line; do printf '%s\\n' \"$line\"; done <\"$ANSWERS/$host $*\"; else printf 'Could not connect to Redis at %s\\n' \"$host\" >&2; exit 1; fi\n" +
 		"[ \"$*\" != auth ] || printf '%s' \"${REDISCLI_AUTH-none}\"\n"
 )
 
@@ -327,6 +328,67 @@ func TestProbes(t *testing.T) {
 					t.Errorf("%s exits with %d, want success: %t\n%s", script, code, want, output)
 				} else if script == "ready.sh" && !strings.Contains(output, tc.says) {
 					t.Errorf("%s says %q, want %q", script, output, tc.says)
+				}
+			}
+		})
+	}
+}
+
+func TestReadyProbe_an_append_only_file_is_rewritten_after_refused_writes(t *testing.T) {
+	const (
+		rewriting = "DiskFull: the append-only file is being rewritten"
+		request   = "bgrewriteaof"
+	)
+	info := func(uptime int, inProgress, status string, refused string) string {
+		text := fmt.Sprintf("uptime_in_seconds:%d\r\naof_enabled:1\r\naof_rewrite_in_progress:%s\r\naof_rewrite_scheduled:0\r\naof_last_bgrewrite_status:%s\r\naof_last_write_status:ok\r\n", uptime, inProgress, status)
+		if refused != "" {
+			text += "errorstat_ERR:count=7\r\nerrorstat_MISCONF:count=" + refused + "\r\n"
+		}
+		return text
+	}
+	for _, ordinal := range []string{"0", "1"} {
+		t.Run("ordinal "+ordinal, func(t *testing.T) {
+			p := newPod(t, topologyOf(), ordinal)
+			if output, code := p.run("start.sh"); code != 0 {
+				t.Fatalf("start.sh exits with %d\n%s", code, output)
+			}
+			p.write("master_link_status:up\r\n", "answers", "127.0.0.1 info replication")
+			p.write("aof_enabled:1\r\naof_last_write_status:err\r\n", "answers", "127.0.0.1 info persistence")
+			for _, step := range []struct {
+				name, ping, info, answer, says string
+				asked                          bool
+			}{
+				{"nothing was refused", "PONG", info(1, "0", "ok", ""), "", "", false},
+				{"the volume is full", appendFailed, info(10, "0", "ok", "2"), "", "DiskFull: the append-only file cannot be written", false},
+				{"there is room, and another rewrite at work", "PONG", info(20, "1", "ok", "2"), "", rewriting, false},
+				{"the server refuses", "PONG", info(22, "0", "ok", "2"), "ERR already in progress", rewriting, true},
+				{"it may begin", "PONG", info(24, "0", "ok", "2"), "Background append only file rewriting started", rewriting, true},
+				{"it is at work", "PONG", info(26, "1", "ok", "2"), "", rewriting, false},
+				{"it is done", "PONG", info(28, "0", "ok", "2"), "", "", false},
+				{"nothing was refused since", "PONG", info(30, "0", "ok", "2"), "", "", false},
+				{"a write was refused between two probes", "PONG", info(32, "0", "ok", "3"), "Background append only file rewriting scheduled", rewriting, true},
+				{"the rewrite failed", "PONG", info(34, "0", "err", "3"), "", rewriting, false},
+				{"a minute later it is tried again", "PONG", info(61, "0", "err", "3"), "Background append only file rewriting started", rewriting, true},
+				{"and is done", "PONG", info(90, "0", "ok", "3"), "", "", false},
+				{"the volume is full again, and no counter says so", appendFailed, info(95, "0", "ok", "3"), "", "DiskFull: ", false},
+				{"there is room", "PONG", info(97, "0", "ok", "3"), "Background append only file rewriting started", rewriting, true},
+				{"the counters are set back", "PONG", info(99, "0", "ok", ""), "Background append only file rewriting started", rewriting, true},
+				{"and all is well", "PONG", info(101, "0", "ok", ""), "", "", false},
+			} {
+				p.write(step.ping+"\n", "answers", "127.0.0.1 ping")
+				p.write(step.info, "answers", "127.0.0.1 info server persistence errorstats")
+				p.write(step.answer+"\n", "answers", "127.0.0.1 "+request)
+				p.write("", "answers", "asked")
+				output, code := p.run("ready.sh")
+				if (code == 0) != (step.says == "") || !strings.HasPrefix(output, step.says) {
+					t.Errorf("%s: ready.sh exits with %d and says %q, want %q", step.name, code, output, step.says)
+				}
+				asked, err := os.ReadFile(p.path("answers", "asked"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.Contains(string(asked), request); got != step.asked {
+					t.Errorf("%s: a rewrite is asked for: %t, want %t", step.name, got, step.asked)
 				}
 			}
 		})
