@@ -90,20 +90,45 @@ func TestRedisWithoutManager(t *testing.T) {
 	r.remove(t)
 }
 
-// TestValkey shows that Valkey takes the place of Redis with nothing but another image.
-func TestValkey(t *testing.T) {
-	if testing.Short() {
-		notRun(t, "Valkey", "only the short selection was asked for")
-	}
+// TestEngines shows that other servers take the place of Redis 7 with nothing but another image.
+func TestEngines(t *testing.T) {
 	w := connect(t)
-	if w.valkey == "" {
-		notRun(t, "Valkey", "there is no image of it: Debian's packages here have no valkey-server, and E2E_IMAGE_VALKEY is not set")
+	for _, e := range w.engines()[1:] {
+		t.Run(e.name, func(t *testing.T) {
+			if testing.Short() {
+				notRun(t, e.name, "only the short selection was asked for")
+			}
+			e.mustHaveImage(t)
+			r := w.place(t, "e2e-engine-"+e.id, e.image)
+			r.mustBe(t, e.says)
+			runAll(t, only(func(sc scenario) bool { return sc.engine }), story{instance: r, whenBroken: func(*testing.T) {}}, ", "+e.name)
+			t.Run("no password anywhere", r.noPasswordAnywhere)
+			r.remove(t)
+		})
 	}
-	r := w.place(t, "e2e-valkey", w.valkey)
-	r.mustBe(t, "valkey_version:")
-	runAll(t, only(func(sc scenario) bool { return sc.engine }), story{instance: r, whenBroken: func(*testing.T) {}}, ", Valkey")
-	t.Run("no password anywhere", r.noPasswordAnywhere)
-	r.remove(t)
+}
+
+// engine is a server that a Redis can consist of.
+type engine struct {
+	id, name, image string
+	// says is what the server says of itself.
+	says string
+}
+
+// engines are the servers that the suite knows, the usual one first.
+func (w *world) engines() []engine {
+	return []engine{
+		{id: "redis", name: "Redis", image: w.image, says: "redis_version:"},
+		{id: "redis8", name: "Redis 8", image: w.redis8, says: "redis_version:8."},
+		{id: "valkey", name: "Valkey", image: w.valkey, says: "valkey_version:"},
+	}
+}
+
+func (e engine) mustHaveImage(t *testing.T) {
+	t.Helper()
+	if e.image == "" {
+		notRun(t, e.name, "there is no image of it: Debian's packages are out of reach, and E2E_IMAGE_"+strings.ToUpper(e.id)+" is not set")
+	}
 }
 
 // only returns the scenarios that are chosen.

@@ -23,8 +23,8 @@ type settings struct {
 	members []string
 	// image is what every Redis starts with, next what it is updated to, missing one that no node can have.
 	image, next, missing string
-	// valkey is an image of Valkey; empty when there is none.
-	valkey string
+	// redis8 is an image of Redis 8, valkey one of Valkey; empty when there is none.
+	redis8, valkey string
 	// cut is how long the hub is cut off, idle how long nothing may be written when nothing happens.
 	cut, idle time.Duration
 }
@@ -43,15 +43,22 @@ func load(t *testing.T) settings {
 		s.dir = cmp.Or(os.Getenv("E2E_DIR"), filepath.Join("..", "..", ".e2e"))
 		s.hub = filepath.Join(s.dir, "kubeconfigs", "hub")
 		s.members = []string{filepath.Join(s.dir, "kubeconfigs", "member-1"), filepath.Join(s.dir, "kubeconfigs", "member-2")}
-		if _, err := os.Stat(filepath.Join(s.dir, "images", "valkey.tar")); err == nil {
-			s.valkey = "localhost/valkey:e2e"
-		}
+		s.redis8, s.valkey = packed(s.dir, "redis8", "localhost/redis:8"), packed(s.dir, "valkey", "localhost/valkey:e2e")
 	}
+	s.redis8 = cmp.Or(os.Getenv("E2E_IMAGE_REDIS8"), s.redis8)
 	s.valkey = cmp.Or(os.Getenv("E2E_IMAGE_VALKEY"), s.valkey)
 	if len(s.members) != 2 {
 		t.Fatalf("the suite needs a hub and two members: E2E_HUB=<kubeconfig> E2E_MEMBERS=<kubeconfig>,<kubeconfig>")
 	}
 	return s
+}
+
+// packed returns an image if hack/e2e-images.sh has packed it.
+func packed(dir, name, image string) string {
+	if _, err := os.Stat(filepath.Join(dir, "images", name+".tar")); err != nil {
+		return ""
+	}
+	return image
 }
 
 func duration(t *testing.T, variable, otherwise string) time.Duration {
