@@ -2,7 +2,7 @@
 # Runs test/e2e on clusters with real nodes. Usage: hack/e2e-suite.sh [pattern of go test -run]
 # Environment: E2E_HUB and E2E_MEMBERS=a,b are kubeconfigs of clusters to use instead of those of hack/e2e.sh; E2E_DIR (.e2e);
 # E2E_KEEP=1 leaves the clusters running; E2E_CUT (5m) is how long the hub is cut off, E2E_IDLE (10m) how long nothing may be
-# written when nothing happens, E2E_TIMEOUT (100m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection.
+# written when nothing happens, E2E_TIMEOUT (120m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -25,4 +25,4 @@ else
 fi
 title 'Breaking Redis'
 cd "$ROOT/test/e2e"
-go test -tags e2e -count=1 ${E2E_SHORT:+-short} -timeout "${E2E_TIMEOUT:-100m}" -v -run "${1:-.}" . | sed -u -E '/^=== (RUN|PAUSE|CONT|NAME)/d'
+go test -tags e2e -count=1 ${E2E_SHORT:+-short} -timeout "${E2E_TIMEOUT:-120m}" -parallel 4 -v -run "${1:-.}" . | sed -u -E '/^=== (RUN|PAUSE|CONT|NAME)/d'

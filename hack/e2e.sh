@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
 # Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
-# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program>
+# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program> ·
+# disk <cluster> <name> make|drop|room <KiB>|mode <mode>
 # Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
 # Environment: E2E_DIR (.e2e). `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
 # Exit code 75 says that this machine cannot have such clusters, 1 that Flotilla does not run on them.
@@ -242,6 +243,19 @@ kill_process() { # <cluster> <uid of the Pod> <program>
 	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
 }
 
+# disk makes a small filesystem that a volume of a cluster can be, leaves so much room on it, or lets so many write to it.
+disk() { # <cluster> <name> make|drop|room|mode [KiB or mode]
+	local at used
+	cluster_of "$1"
+	at=$DIR/disks/$2
+	case $3 in
+	make) mkdir -p "$at" && enter "$1" mount -t tmpfs -o size=64m,mode=0777 tmpfs "$at" ;;
+	drop) enter "$1" umount -l "$at" ;;
+	room) used=$(enter "$1" df --output=used "$at" | tail -n 1) && enter "$1" mount -o "remount,size=$((used + $4))k" "$at" ;;
+	mode) enter "$1" chmod "$4" "$at" ;;
+	esac
+}
+
 # others prints the addresses of the other clusters. To cut a cluster off is to lose silently what it sends there; this
 # machine goes on seeing all of them.
 others() { # <cluster>
@@ -258,5 +272,6 @@ reboot) node "$2" stop && node "$2" start ;;
 cut) others "$2" | while read -r address; do enter "$2" ip route replace blackhole "$address/32"; done ;;
 join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
 kill) kill_process "${@:2}" ;;
-*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill' ;;
+disk) disk "${@:2}" ;;
+*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|disk' ;;
 esac

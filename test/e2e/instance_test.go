@@ -7,10 +7,12 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,8 +38,9 @@ const (
 // instance is the Redis under test: placed by the hub in both members, looked at and broken in the first.
 type instance struct {
 	*world
-	// member is where things are broken, other the one where nothing may happen.
+	// member is where things are broken, other the one where nothing may happen; placed are those that have the Redis.
 	member, other cluster
+	placed        []cluster
 	namespace     string
 	password      string
 	// ledgers are all writes that must be there; writers counts those who wrote.
@@ -48,20 +51,22 @@ type instance struct {
 // place asks the hub for a Redis in both members and waits until it is ready.
 func (w *world) place(t *testing.T, namespace, image string) *instance {
 	t.Helper()
-	r := &instance{world: w, member: w.members[0], other: w.members[1], namespace: namespace}
+	return w.create(t, namespace, w.members, flotillav1.RedisSpec{Image: image, Replicas: new(int32(3))})
+}
+
+// create asks the hub for a Redis in some members, the first among them, and waits until it is ready.
+func (w *world) create(t *testing.T, namespace string, placed []cluster, spec flotillav1.RedisSpec) *instance {
+	t.Helper()
+	r := &instance{world: w, member: w.members[0], other: w.members[1], placed: placed, namespace: namespace}
 	if err := w.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatalf("creating namespace %q: %v", namespace, err)
 	}
-	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
-	desired := &flotillav1.Redis{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: redisName},
-		Spec: flotillav1.RedisSpec{
-			Placement: &flotillav1.Placement{Clusters: []string{r.member.name, r.other.name}},
-			Image:     image,
-			Replicas:  new(int32(3)),
-			Resources: corev1.ResourceRequirements{Limits: limits},
-		},
+	spec.Placement = &flotillav1.Placement{}
+	for _, c := range placed {
+		spec.Placement.Clusters = append(spec.Placement.Clusters, c.name)
 	}
+	spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
+	desired := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: redisName}, Spec: spec}
 	if err := w.hub.Create(t.Context(), desired); err != nil {
 		t.Fatalf("creating Redis %q: %v", namespace, err)
 	}
@@ -79,10 +84,17 @@ func (r *instance) remove(t *testing.T) {
 		t.Fatalf("deleting the Redis: %v", err)
 	}
 	eventually(t, settleTime, "the Redis is gone from the hub", func(ctx context.Context) error {
-		if err := r.hub.Get(ctx, r.key(redisName), &flotillav1.Redis{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is still there (%w)", err)
+		seen, err := r.copyOf(ctx, r.hub)
+		if apierrors.IsNotFound(err) {
+			return nil
 		}
-		return nil
+		if err == nil && has(seen, flotillav1.ConditionRemovalHeld, metav1.ConditionTrue, "") == nil {
+			// The suite deletes more in a short time than the removal budget takes for meant.
+			before := seen.DeepCopy()
+			metav1.SetMetaDataAnnotation(&seen.ObjectMeta, flotillav1.AnnotationConfirmRemoval, strconv.FormatInt(seen.Generation, 10))
+			err = r.hub.Patch(ctx, seen, client.MergeFrom(before))
+		}
+		return errors.Join(errors.New("it is still there"), err)
 	})
 	for _, c := range []cluster{r.hub, r.member, r.other} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
@@ -225,7 +237,7 @@ func (r *instance) settle(t *testing.T) {
 		if err := isTrue(seen, flotillav1.ConditionFullyReady); err != nil {
 			return fmt.Errorf("hub: %w", err)
 		}
-		for _, c := range []cluster{r.member, r.other} {
+		for _, c := range r.placed {
 			placed, err := r.copyOf(ctx, c)
 			if err != nil {
 				return err
@@ -272,12 +284,17 @@ func (r *instance) awaitConditionIn(t *testing.T, c cluster, conditionType strin
 		if err != nil {
 			return err
 		}
-		condition := apimeta.FindStatusCondition(seen.Status.Conditions, conditionType)
-		if condition == nil || condition.Status != status || (reason != "" && condition.Reason != reason) {
-			return fmt.Errorf("it is %+v", condition)
-		}
-		return nil
+		return has(seen, conditionType, status, reason)
 	})
+}
+
+// has tells what else a condition is.
+func has(seen *flotillav1.Redis, conditionType string, status metav1.ConditionStatus, reason string) error {
+	condition := apimeta.FindStatusCondition(seen.Status.Conditions, conditionType)
+	if condition == nil || condition.Status != status || (reason != "" && condition.Reason != reason) {
+		return fmt.Errorf("%s is %+v", conditionType, condition)
+	}
+	return nil
 }
 
 // dialPrimary connects through the Service of the primary, as a client of the team would.

@@ -53,7 +53,7 @@ func deleteServices(t *testing.T, s *story) {
 			}
 		}
 	})
-	s.awaitEvent(t, "ServiceRecreated")
+	s.awaitEvent(t, "ServiceRecreated", "")
 	s.tell("same addresses")
 }
 

@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,8 +32,8 @@ func (r *instance) awaitReplaced(t *testing.T, name string, before types.UID) {
 	})
 }
 
-// awaitEvent waits until the member tells of something.
-func (r *instance) awaitEvent(t *testing.T, reason string) {
+// awaitEvent waits until the member tells of something, with certain words in it.
+func (r *instance) awaitEvent(t *testing.T, reason, words string) {
 	t.Helper()
 	eventually(t, settleTime, "event "+reason, func(ctx context.Context) error {
 		var list eventsv1.EventList
@@ -40,7 +41,7 @@ func (r *instance) awaitEvent(t *testing.T, reason string) {
 			return err
 		}
 		for _, event := range list.Items {
-			if event.Reason == reason && event.Regarding.Name == redisName {
+			if event.Reason == reason && event.Regarding.Name == redisName && strings.Contains(event.Note, words) {
 				return nil
 			}
 		}
@@ -65,7 +66,7 @@ func deletePrimary(t *testing.T, s *story) {
 			s.awaitReplaced(t, pod.Name, pod.UID)
 		}
 	})
-	s.awaitEvent(t, "PodRecreated")
+	s.awaitEvent(t, "PodRecreated", "")
 }
 
 func deleteReplicas(t *testing.T, s *story) {
