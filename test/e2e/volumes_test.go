@@ -142,11 +142,13 @@ func (w *world) provideDisk(t *testing.T, namespace string, ordinal int) {
 
 // breakReplica shows that the primary does not care, and that the replica follows it in memory.
 func (f fault) breakReplica(t *testing.T, s *story) {
+	before := s.identities(t, s.member)
 	w := s.mustKeepAll(t, func(w *writer) {
 		f.hold(t, s, 1, w)
 		s.mustFollow(t)
 		f.mend(t, s, 1)
 	})
+	s.mustBeUntouched(t, s.member, before)
 	w.mustFlow(t, "the primary was not touched")
 }
 
@@ -157,13 +159,14 @@ func (f fault) breakPrimary(t *testing.T, s *story) {
 		if f.mode != flotillav1.RedisPersistenceRDB {
 			s.rewriteFile(t)
 		}
+		before := s.identities(t, s.member)
 		if f.appended {
 			f.hold(t, s, 0, w)
 			f.mend(t, s, 0)
+			s.mustBeUntouched(t, s.member, before)
 			s.replacePrimary(t)
 			return
 		}
-		before := s.identities(t, s.member)
 		f.hold(t, s, 0, w)
 		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Config = map[string]flotillav1.ConfigValue{"hz": "23"} })
 		s.awaitCondition(t, flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue, f.reason)
@@ -230,11 +233,10 @@ func (f fault) visible(ctx context.Context, s *story, ordinal int) error {
 	return has(seen, flotillav1.ConditionDegraded, metav1.ConditionTrue, f.reason)
 }
 
-// mend ends the fault and waits until all is well, without a restart.
+// mend ends the fault and waits until all is well. An update that waited for this may replace the Pod at once.
 func (f fault) mend(t *testing.T, s *story, ordinal int) {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", redisName, ordinal)
-	before := map[string]string{name: s.identities(t, s.member)[name]}
 	mended := time.Now()
 	s.disk(t, ordinal, f.end)
 	eventually(t, settleTime, name+" is Ready again", func(ctx context.Context) error {
@@ -245,7 +247,6 @@ func (f fault) mend(t *testing.T, s *story, ordinal int) {
 		return err
 	})
 	s.tell("Ready %.0fs after it was mended", time.Since(mended).Seconds())
-	s.mustBeUntouched(t, s.member, before)
 }
 
 func (s *story) disk(t *testing.T, ordinal int, command []string) {
