@@ -48,7 +48,7 @@ type bench struct {
 	changes  int // of a status phase
 	idle     time.Duration
 	rounds   int
-	phases   map[string]bool
+	phases   map[string]bool // none is all
 	say      printer
 	samples  []sample
 
@@ -83,7 +83,7 @@ func (b *bench) turn(ctx context.Context, system *System, round int) (err error)
 	}
 	t := &turn{bench: b, system: system, round: round}
 	for _, phase := range t.all() {
-		if phase.needed || b.phases[phase.letter] {
+		if phase.needed || len(b.phases) == 0 || b.phases[phase.letter] {
 			if err := phase.run(ctx); err != nil {
 				return fmt.Errorf("phase %s: %w", phase.letter, err)
 			}
@@ -121,8 +121,15 @@ func (t *turn) all() []phase {
 			phases = append(phases, phase{"d", false, t.nothing})
 		}
 		phases = append(phases, phase{"e", false, t.startUp})
+		if t.round == 1 {
+			phases = append(phases, phase{"f", false, t.hang})
+		}
 	}
-	return append(phases, phase{"x", false, t.remove})
+	phases = append(phases, phase{"x", false, t.remove})
+	if !t.system.isRaw() && t.round == 1 {
+		phases = append(phases, phase{"g", false, t.memory})
+	}
+	return phases
 }
 
 // measure runs a phase and notes its figures, with what it cost until nothing changed any more.
@@ -198,18 +205,26 @@ func (t *turn) settle(ctx context.Context) { t.observer.quiet(ctx, settled, time
 // all returns the hub and the members.
 func (f *Fleet) all() []*Cluster { return append([]*Cluster{f.hub}, f.members...) }
 
-// ready starts a system and returns when it works: when an object was placed everywhere, the hub knew, and it was removed.
+// ready starts a system and returns when it works.
 func (b *bench) ready(ctx context.Context, system *System) error {
 	if err := system.start(); err != nil || system.isRaw() {
 		return err
 	}
+	if err := b.warmUp(ctx); err != nil {
+		return fmt.Errorf("waiting until %s works (its log is %s): %w", system.name, system.log, err)
+	}
+	return nil
+}
+
+// warmUp places one object everywhere, and removes it.
+func (b *bench) warmUp(ctx context.Context) error {
 	const name = "warm-up"
 	placed := b.observer.expect([]string{name}, b.known)
 	if err := b.fleet.hub.client.Create(ctx, pool(name, 0)); err != nil {
 		return fmt.Errorf("creating the first object: %w", err)
 	}
 	if _, err := placed.wait(ctx, patience); err != nil {
-		return fmt.Errorf("waiting until %s works (its log is %s): %w", system.name, system.log, err)
+		return fmt.Errorf("placing the first object: %w", err)
 	}
 	gone := b.observer.expect(b.places([]string{name}), goneFrom)
 	if err := b.fleet.hub.client.Delete(ctx, pool(name, 0)); err != nil {

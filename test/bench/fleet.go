@@ -63,29 +63,32 @@ func (f *Fleet) script(ctx context.Context, members int, name string, args ...st
 	return nil
 }
 
-// startFleet starts the clusters, and registers the members for Flotilla and for the baseline.
-func startFleet(ctx context.Context, root, dir string, members int) (*Fleet, error) {
-	f := &Fleet{root: root, dir: dir}
+// start starts the clusters, and registers the members for Flotilla and for the baseline.
+func (f *Fleet) start(ctx context.Context, members int) error {
 	for _, step := range [][]string{{"fleet.sh", "up"}, {"register.sh", "hub"}, {"register.sh", "members"}} {
 		if err := f.script(ctx, members, step[0], step[1:]...); err != nil {
-			return f, err
+			return err
 		}
 	}
-	var err error
-	if f.hub, err = f.connect("hub"); err != nil {
-		return f, err
+	// A fleet that was kept may have more of them, and all of them are registered.
+	kept, err := filepath.Glob(f.kubeconfig("member-*"))
+	if err != nil {
+		return err
 	}
-	for i := range members {
+	if f.hub, err = f.connect("hub"); err != nil {
+		return err
+	}
+	for i := range kept {
 		member, err := f.connect(fmt.Sprint("member-", i+1))
 		if err != nil {
-			return f, err
+			return err
 		}
 		f.members = append(f.members, member)
 	}
 	if err := f.registerForBaseline(ctx); err != nil {
-		return f, err
+		return err
 	}
-	return f, f.writeManagerKubeconfig(ctx)
+	return f.writeManagerKubeconfig(ctx)
 }
 
 func (f *Fleet) stop(ctx context.Context, members int) error {

@@ -25,6 +25,8 @@ const (
 	phaseChange      = "c change, batch 100%"
 	phaseIdle        = "d idle"
 	phaseStartUp     = "e start-up"
+	phaseHang        = "f member hangs"
+	phaseMemory      = "g memory"
 	phaseRemove      = "x removal"
 )
 
@@ -160,7 +162,9 @@ func (t *turn) remove(ctx context.Context) error {
 
 // nothing lets the system be.
 func (t *turn) nothing(ctx context.Context) error {
+	// Events may still be on their way when no object changes any more.
 	t.settle(ctx)
+	pause(ctx, 10*time.Second)
 	return t.measure(ctx, phaseIdle, units{}, func(ctx context.Context) (values, error) {
 		pause(ctx, t.idle)
 		return values{"RSS MiB": rssOf(t.system.pid())}, nil

@@ -50,7 +50,8 @@ func (p printer) began(system, phase string) {
 
 // headlines are the figures that tell how a phase went.
 var headlines = []string{
-	"last copy s", "hub knows, last s", "last s", "p50 ms", "p99 ms", "everything s", "system CPU s",
+	"last copy s", "hub knows, last s", "last s", "p50 ms", "p99 ms", "everything s", "start-up s", "transition CPU ms", "heap KiB a copy",
+	"status slowdown", "spec slowdown", "told s", "caught up s", "heap MiB a member", "goroutines a member", "RSS MiB", "system CPU s",
 	"hub writes", "hub events", "hub reads", "member writes", "member reads", "other cores",
 }
 

@@ -20,21 +20,25 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// changeInterval is the time between two changes of a status phase.
-const changeInterval = 100 * time.Millisecond
+// statusInterval is the time between two changes of status.
+const statusInterval = 100 * time.Millisecond
 
-// trip is a change in a member that shows on the hub.
+// trip is a change in one cluster that shows in others.
 type trip struct {
-	// object is the hub object that shows it.
 	object string
-	// start makes the change, and shown reports whether a version of the hub object shows it. The trips of one object are
-	// shown in their order.
+	// start makes the change, and shown reports whether it has shown with this version of the object in some cluster. The
+	// trips of one object are shown in their order.
 	start func(context.Context) error
-	shown func(*flotillav1.NodePool) bool
+	shown func(change) bool
 }
 
-// travel starts the trips one after another, and returns how long each took. What is never seen took all the patience.
-func (b *bench) travel(ctx context.Context, trips []trip, patience time.Duration) (latencies []float64, problem error) {
+// onHub is a trip that ends when a version of the hub object shows it.
+func (b *bench) onHub(shown func(*flotillav1.NodePool) bool) func(change) bool {
+	return func(c change) bool { return c.cluster == b.fleet.hub.name && c.pool != nil && shown(c.pool) }
+}
+
+// travel starts the trips one after another, and returns how many milliseconds each took. What is never seen took all the patience.
+func (b *bench) travel(ctx context.Context, trips []trip, interval, patience time.Duration) (latencies []float64, problem error) {
 	waiting := map[string][]int{}
 	var keys []string
 	for i, trip := range trips {
@@ -43,7 +47,7 @@ func (b *bench) travel(ctx context.Context, trips []trip, patience time.Duration
 	}
 	shown := b.observer.expect(keys, func(c change) []string {
 		var done []string
-		for rest := waiting[c.name]; c.cluster == b.fleet.hub.name && c.pool != nil && len(rest) > 0 && trips[rest[0]].shown(c.pool); {
+		for rest := waiting[c.name]; len(rest) > 0 && trips[rest[0]].shown(c); {
 			done = append(done, strconv.Itoa(rest[0]))
 			rest = rest[1:]
 			waiting[c.name] = rest
@@ -52,7 +56,7 @@ func (b *bench) travel(ctx context.Context, trips []trip, patience time.Duration
 	})
 	started := make([]time.Time, len(trips))
 	errs := make([]error, len(trips))
-	ticker := time.NewTicker(changeInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var running sync.WaitGroup
 	for i, trip := range trips {
@@ -90,7 +94,7 @@ func (t *turn) status(ctx context.Context) error {
 
 func (t *turn) roundTrip(ctx context.Context, name string, trips []trip) error {
 	return t.measure(ctx, name, units{objects: t.objects, changes: len(trips)}, func(ctx context.Context) (values, error) {
-		latencies, problem := t.travel(ctx, trips, time.Minute)
+		latencies, problem := t.travel(ctx, trips, statusInterval, time.Minute)
 		t.settle(ctx)
 		return latencyValues(latencies), problem
 	})
@@ -121,7 +125,7 @@ func (b *bench) numberTrips(count int, names []string, members []*Cluster) []tri
 			start: func(ctx context.Context) error {
 				return patchPoolStatus(ctx, member, name, map[string]any{"nodeCount": number})
 			},
-			shown: func(pool *flotillav1.NodePool) bool { return pool.Status.NodeCount >= sum },
+			shown: b.onHub(func(pool *flotillav1.NodePool) bool { return pool.Status.NodeCount >= sum }),
 		})
 	}
 	return trips
@@ -156,9 +160,9 @@ func (t *turn) conditions(ctx context.Context) error {
 		trips = append(trips, trip{
 			object: name,
 			start:  func(ctx context.Context) error { return t.setReady(ctx, member, name, to) },
-			shown: func(pool *flotillav1.NodePool) bool {
+			shown: t.onHub(func(pool *flotillav1.NodePool) bool {
 				return pool.Status.ClusterCounts != nil && pool.Status.ClusterCounts.Ready == ready
-			},
+			}),
 		})
 	}
 	return t.roundTrip(ctx, phaseCondition, trips)
@@ -208,7 +212,7 @@ func (t *turn) joins(ctx context.Context) error {
 		trips = append(trips, trip{
 			object: name,
 			start:  func(ctx context.Context) error { return join(ctx, memberOf(i), nodes[i].Name, name) },
-			shown:  func(pool *flotillav1.NodePool) bool { return pool.Status.NodeCount >= sum },
+			shown:  t.onHub(func(pool *flotillav1.NodePool) bool { return pool.Status.NodeCount >= sum }),
 		})
 	}
 	return t.roundTrip(ctx, phaseJoin, trips)

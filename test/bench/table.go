@@ -54,6 +54,21 @@ var lines = []line{
 	{title: "e: start-up, everything reconciled", phase: phaseStartUp, figure: "everything s", unit: "s", ratio: 2, most: none},
 	{title: "e: start-up, copies", phase: phaseStartUp, figure: "copies s", unit: "s", most: none},
 	{title: "e: start-up, status", phase: phaseStartUp, figure: "status s", unit: "s", most: none},
+	{title: "f: status of the others beside a member that hangs ÷ before, p50", phase: phaseHang, figure: "status slowdown", unit: "×", most: 1.3},
+	{title: "f: specs of the others beside it ÷ before, p50", phase: phaseHang, figure: "spec slowdown", unit: "×", most: 1.3},
+	{title: "f: specs of the others, just after it began, max", phase: phaseHang, figure: "spec max ms at once", unit: "ms", most: none},
+	{title: "f: the hub says so", phase: phaseHang, figure: "told s", unit: "s", most: 20},
+	{title: "f: caught up after its return", phase: phaseHang, figure: "caught up s", unit: "s", most: 5},
+	{title: "g: heap a member", phase: phaseMemory, figure: "heap MiB a member", unit: "MiB", most: 1},
+	{title: "g: goroutines a member", phase: phaseMemory, figure: "goroutines a member", most: 90},
+	{title: "g: heap a copy, caches included", phase: phaseMemory, figure: "heap KiB a copy", unit: "KiB", most: none},
+	{title: "g: heap a node", phase: phaseMemory, figure: "heap KiB a node", unit: "KiB", most: none},
+	{title: "g: heap a Pod that is not of a Redis", phase: phaseMemory, figure: "heap KiB a Pod", unit: "KiB", most: none},
+	{title: "g: RSS", phase: phaseMemory, figure: "RSS MiB", unit: "MiB", most: none},
+	{title: "growth: start-up of 1,000 members and 100,000 copies", phase: growthPhase(1000), figure: "start-up s", unit: "s", most: 12},
+	{title: "growth: heap a copy, without what the member keeps", phase: growthPhase(1000), figure: "heap KiB a copy", unit: "KiB", most: 1},
+	{title: "growth: RSS with 10,000 members in memory, all in it", phase: growthPhase(10000), figure: "RSS MiB", unit: "MiB", most: 12288},
+	{title: "growth: CPU of a transition, most members ÷ fewest", phase: phaseGrowth, figure: "transition ratio", unit: "×", most: 1.3},
 }
 
 // row is a line with what was measured.

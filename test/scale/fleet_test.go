@@ -14,6 +14,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -43,6 +44,8 @@ type world struct {
 	namespace string
 	// members and objects are how many there are; one object of ten is a NodePool.
 	members, objects int
+	// placedAt is when the first object was created, settledAt when the hub said that all are ready everywhere.
+	placedAt, settledAt time.Time
 
 	mu sync.Mutex
 	// latest is each hub object as a watch has shown it last, written counts its versions, and wrong lists those that did not
@@ -67,12 +70,14 @@ func startWorld(t testing.TB, members, objects int) *world {
 		members: members, objects: objects, latest: map[string]fleet.Object{}, written: map[string]int{},
 	}
 	w.runManager(config, names)
+	w.placedAt = time.Now()
 	for i := range objects {
 		if err := w.hub.Create(context.Background(), w.object(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	NewWithT(t).Eventually(w.unsettled, 10*time.Minute, 100*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
+	NewWithT(t).Eventually(w.unsettled, 20*time.Minute, 100*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
+	w.settledAt = time.Now()
 	return w
 }
 
@@ -101,11 +106,18 @@ func (w *world) runManager(restConfig *rest.Config, names []string) {
 		stop()
 		g.Expect(<-done).To(Succeed())
 	})
+	joining, creating := errgroup.WithContext(ctx)
+	joining.SetLimit(16)
 	for _, name := range names {
-		g.Expect(w.hub.Create(ctx, &flotillav1.MemberCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"region": "eu"}},
-			Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
-		})).To(Succeed())
+		joining.Go(func() error {
+			return w.hub.Create(creating, &flotillav1.MemberCluster{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"region": "eu"}},
+				Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
+			})
+		})
+	}
+	g.Expect(joining.Wait()).To(Succeed())
+	for _, name := range names {
 		g.Expect(mgr.Engage(ctx, multicluster.ClusterName(name), w.directory.members[multicluster.ClusterName(name)])).To(Succeed())
 	}
 }
