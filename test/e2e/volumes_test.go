@@ -29,6 +29,8 @@ const (
 	diskClass = "disks"
 	// patience is longer than a liveness probe waits before it has a server killed.
 	patience = 75 * time.Second
+	// snapshotTime is longer than a server takes to its next snapshot when only few writes get through.
+	snapshotTime = 6 * time.Minute
 )
 
 // fault is something wrong with the volume of a Pod, in a mode of persistence that cannot do without it.
@@ -189,7 +191,13 @@ func (f fault) hold(t *testing.T, s *story, ordinal int, w *writer) {
 	before := s.identities(t, s.member)
 	began := time.Now()
 	s.disk(t, ordinal, f.begin)
-	s.awaitCondition(t, flotillav1.ConditionDegraded, metav1.ConditionTrue, f.reason)
+	eventually(t, snapshotTime, "Degraded becomes True "+f.reason, func(ctx context.Context) error {
+		seen, err := s.copyOf(ctx, s.member)
+		if err != nil {
+			return err
+		}
+		return has(seen, flotillav1.ConditionDegraded, metav1.ConditionTrue, f.reason)
+	})
 	s.awaitCondition(t, flotillav1.ConditionReady, metav1.ConditionFalse, "")
 	s.awaitEvent(t, f.reason, fmt.Sprintf("%s-%d", redisName, ordinal))
 	s.tell("%s after %.0fs", f.reason, time.Since(began).Seconds())
@@ -239,7 +247,7 @@ func (f fault) mend(t *testing.T, s *story, ordinal int) {
 	name := fmt.Sprintf("%s-%d", redisName, ordinal)
 	mended := time.Now()
 	s.disk(t, ordinal, f.end)
-	eventually(t, settleTime, name+" is Ready again", func(ctx context.Context) error {
+	eventually(t, snapshotTime, name+" is Ready again", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, s.member)
 		if err == nil && !podReady(pods[name]) {
 			err = fmt.Errorf("it is not")
