@@ -83,7 +83,7 @@ func (o options) run(ctx context.Context) (err error) {
 		rounds: o.rounds, phases: set(o.phases), say: newPrinter(os.Stdout),
 	}
 	if o.smoke {
-		b.changes, b.idle = o.objects, 10*time.Second
+		b.changes, b.idle = o.objects, 5*time.Second
 	}
 	// Without real members there is nothing else to measure.
 	if !b.phases[phaseGrowth] || len(b.phases) > 1 {

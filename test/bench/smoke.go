@@ -14,22 +14,26 @@ type limit struct {
 	most          float64
 }
 
-// limits are what the smoke test asserts. Conflicts with the API servers' own writers leave some room.
+// limits are what the smoke test asserts. On a slow machine the hub hears of the copies of an object one after another,
+// and writes its status and its events more often than it would have to: these limits have room for that, the others only
+// for a conflict now and then.
 var limits = []limit{
-	{phasePropagate, "hub writes an object", 9},
+	{phasePropagate, "hub writes an object", 10},
 	{phasePropagate, "hub events an object", 4},
 	{phasePropagate, "member writes a copy", 2.1},
+	{phasePropagate, "member reads a copy", 1.1},
 	{phasePropagate, "hub relists", 0},
 	{phasePropagate, "member relists", 0},
-	{phaseNumber, "hub writes a change", 1.1},
-	{phaseCondition, "hub writes a change", 1.1},
-	{phaseJoin, "member writes a change", 5},
-	{phaseChangeWaves, "member writes a copy", 3.5},
-	{phaseChange, "member writes a copy", 3.5},
+	{phaseNumber, "hub writes a change", 1.2},
+	{phaseCondition, "hub writes a change", 1.2},
+	{phaseJoin, "member writes a change", 4.2},
+	{phaseChangeWaves, "member writes a copy", 2.2},
+	{phaseChange, "member writes a copy", 2.2},
 	{phaseIdle, "writes", 0},
 	{phaseIdle, "events", 0},
 	{phaseIdle, "hub relists", 0},
-	{phaseRemove, "reads a copy", 16},
+	{phaseIdle, "member relists", 0},
+	{phaseRemove, "reads a copy", 2.5},
 	{phaseRemove, "member writes a copy", 1.1},
 }
 
