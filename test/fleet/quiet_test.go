@@ -118,6 +118,10 @@ func (f *fleet) writes(t *testing.T) map[string]float64 {
 				resourceName += "/" + labels["subresource"]
 			}
 			accepted := strings.HasPrefix(labels["code"], "2")
+			// client-go ends a series of events minutes after the last one of them.
+			if labels["verb"] == "PATCH" && resourceName == "events" {
+				continue
+			}
 			if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, labels["verb"]) || notOurs(resourceName) || !accepted {
 				continue
 			}
