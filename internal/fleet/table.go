@@ -20,8 +20,11 @@ type ObjectKey struct {
 type Outcome struct {
 	// Generation of the hub object that the pass was for.
 	Generation int64
-	// Gone says that no copy of ours was there, by a live read.
+	// Gone says that no copy of ours was there, by a live read or by Deleted.
 	Gone bool
+	// Deleted is the incarnation of the member's caches that showed the copy when this process deleted it; 0 when it did not.
+	// Once the same caches show none, it is gone.
+	Deleted uint64
 	// Reason and Message say why the copy could not be made what it should be; an empty reason says that it was.
 	Reason, Message string
 	// Held says that the copy is to be changed and waits for its turn. A reason besides is why it was refused the last time.

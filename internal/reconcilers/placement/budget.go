@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -93,12 +94,19 @@ func (r *Reconciler) recordedRemovals(ctx context.Context) ([]fleet.Removal, err
 // recordRemovals lists removals from one member in its MemberCluster before they happen. A member without one is being
 // offboarded.
 func (r *Reconciler) recordRemovals(ctx context.Context, clusterName string, removals []fleet.Removal) error {
+	// A cache that lags is found out by the write.
+	cached := true
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		memberCluster := &flotillav1.MemberCluster{}
-		if err := r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				return nil
-			}
+		err := r.Hub.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
+		if err != nil || !cached {
+			err = r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
+		}
+		cached = false
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
 			return fmt.Errorf("reading MemberCluster %q: %w", clusterName, err)
 		}
 		before, now := memberCluster.DeepCopy(), r.Clock.Now()

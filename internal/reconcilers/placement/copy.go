@@ -32,6 +32,8 @@ type copyPass struct {
 	info   fleet.Member
 	member cluster.Cluster
 	chosen bool
+	// incarnation is that of the member's caches.
+	incarnation uint64
 	// lacks are the fields that the member's schema lacks; definitions identifies that schema.
 	lacks       []fleet.MissingField
 	definitions string
@@ -54,7 +56,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	}
 	pass := &copyPass{
 		Reconciler: r, hubObject: hubObject, key: r.key(hubObject), name: string(clusterName), info: r.roster().Member(snapshot),
-		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions, cluster: snapshot.UID,
+		lacks: lacking(snapshot, r.Kind), definitions: snapshot.Definitions, cluster: snapshot.UID, incarnation: snapshot.Incarnation,
 	}
 	if !pass.info.Writable {
 		return 0, nil
@@ -85,7 +87,8 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 }
 
 // observe returns the member's object of that name, or nil. That there is none, or that it is not ours to remove, is
-// believed only after a live read. A copy that the cache shows is removed on condition that it is still the same.
+// believed only after a live read, or when the cache has shown the copy until this process deleted it. A copy that the cache
+// shows is removed on condition that it is still the same.
 func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 	found := p.Kind.New()
 	err := p.member.GetClient().Get(ctx, p.key.Object, found)
@@ -94,6 +97,9 @@ func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
+	}
+	if err != nil && !p.chosen && p.deletionShown() {
+		return nil, nil
 	}
 	found = p.Kind.New()
 	err = p.member.GetAPIReader().Get(ctx, p.key.Object, found)
@@ -104,6 +110,13 @@ func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 		return nil, err
 	}
 	return found, nil
+}
+
+// deletionShown reports whether the cache, which shows no copy, is the one that showed the copy when it was deleted.
+func (p *copyPass) deletionShown() bool {
+	deleted := p.Table.Get(p.key, p.name).Deleted
+	now, _ := p.Members.Snapshot(multicluster.ClusterName(p.name))
+	return deleted != 0 && deleted == p.incarnation && deleted == now.Incarnation
 }
 
 func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, error) {

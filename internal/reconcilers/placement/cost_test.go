@@ -13,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
@@ -27,6 +29,16 @@ type countedReads struct {
 func (c countedReads) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	c.reads.Add(1)
 	return c.Reader.Get(ctx, key, object, options...)
+}
+
+// apartReads counts the live reads of a member.
+type apartReads struct {
+	cluster.Cluster
+	reads *atomic.Int64
+}
+
+func (c apartReads) GetAPIReader() client.Reader {
+	return countedReads{c.Cluster.GetAPIReader(), c.reads}
 }
 
 func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
@@ -53,8 +65,12 @@ func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
 func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
 	f := newManyMembers(t, 4)
 	redis := f.placed()
-	reads := &atomic.Int64{}
+	reads, memberReads := &atomic.Int64{}, &atomic.Int64{}
 	f.r.HubReader = countedReads{f.r.HubReader, reads}
+	for _, name := range f.names {
+		f.directory.others[name] = apartReads{f.directory.others[name], memberReads}
+		f.directory.change(name, func(s *clusters.Snapshot) { s.Incarnation = 3 })
+	}
 	f.delete(redis)
 	before := f.writes.Load()
 	f.run(redis)
@@ -62,8 +78,23 @@ func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
 		t.Fatal("the hub object is still there")
 	}
 	// A deletion in each member, and the finalizer.
-	if writes := f.writes.Load() - before; writes != 4+1 || reads.Load() != 1 {
-		t.Errorf("%d writes and %d live reads of the hub, want 5 and 1", writes, reads.Load())
+	if writes := f.writes.Load() - before; writes != 4+1 || reads.Load() != 1 || memberReads.Load() != 0 {
+		t.Errorf("%d writes, %d live reads of the hub and %d of members, want 5, 1 and none", writes, reads.Load(), memberReads.Load())
+	}
+}
+
+func TestReconcile_only_the_caches_that_showed_a_deletion_prove_it(t *testing.T) {
+	f := newManyMembers(t, 1)
+	redis := f.placed()
+	memberReads := &atomic.Int64{}
+	f.directory.others["m-1"] = apartReads{f.directory.others["m-1"], memberReads}
+	f.directory.change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 3 })
+	f.delete(redis)
+	f.pass(redis, "m-1")
+	f.directory.change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 4 })
+	f.run(redis)
+	if f.get(f.hub, redis) || memberReads.Load() != 1 {
+		t.Errorf("%d live reads of the member, want one", memberReads.Load())
 	}
 }
 

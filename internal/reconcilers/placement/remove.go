@@ -46,7 +46,7 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 	}
 	if found.GetDeletionTimestamp() != nil {
 		// Its finalizers are at work; the watch tells when it is gone.
-		p.report(fleet.Outcome{})
+		p.report(fleet.Outcome{Deleted: p.Table.Get(p.key, p.name).Deleted})
 		return 0, nil
 	}
 	allowed, err := p.mayRemove(ctx, found)
@@ -63,6 +63,9 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 	err = p.member.GetClient().Delete(ctx, found, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if client.IgnoreNotFound(err) != nil {
 		return p.failed(fmt.Errorf("deleting the copy: %w", err))
+	}
+	if err == nil {
+		p.report(fleet.Outcome{Deleted: p.incarnation})
 	}
 	return 0, nil
 }
