@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -60,9 +61,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		}
 		return ctrl.Result{}, fmt.Errorf("reading %s %q on the hub: %w", r.Kind.Name, req.NamespacedName, err)
 	}
-	if wait := newborn(before, r.Clock.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
 	state, err := r.observe(ctx, before)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -77,6 +75,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if equality.Semantic.DeepEqual(before, hubObject) {
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 	}
+	if wait := newborn(before, hubObject, r.Clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	err = r.write(ctx, before, hubObject)
 	// The second begins when the write has ended, also when its outcome is not known.
 	r.Pace.Wrote(req.String())
@@ -90,14 +91,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 }
 
-// newborn returns how long the first status of an object waits because placement is about to record its clusters. A status
-// without them would be out of date at once, and in the way of the record.
-func newborn(object fleet.Object, now time.Time) time.Duration {
-	age := now.Sub(object.GetCreationTimestamp().Time)
-	if age < 0 || age >= time.Second || len(*object.GetConditions()) > 0 || len(object.GetFleetStatus().PlacedIn) > 0 {
+// firstStatus is how long after its creation an object gets its first status at the latest, if nothing is wrong with it.
+const firstStatus = 2 * time.Second
+
+// newborn returns how long the first status of an object waits because its copies are only just being made. Before they are
+// ready it would be out of date at once, and the next one could not be written within a second.
+func newborn(before, after fleet.Object, now time.Time) time.Duration {
+	age := now.Sub(before.GetCreationTimestamp().Time)
+	if age < 0 || age >= firstStatus || len(*before.GetConditions()) > 0 || !apimeta.IsStatusConditionTrue(*after.GetConditions(), flotillav1.ConditionProgressing) {
 		return 0
 	}
-	return 100 * time.Millisecond
+	return firstStatus - age
 }
 
 // write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole
