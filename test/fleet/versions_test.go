@@ -169,7 +169,7 @@ func rollUpOf(object client.Object) rollUp {
 			}
 			r.add(entry.Ready, entry.Replicas, entry.ReadyReplicas)
 		}
-		status.PlacedIn, status.Choice, status.Departing = nil, "", nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated = nil, "", nil, nil
 		r.written = status
 		return r
 	case *flotillav1.NodePool:
@@ -181,7 +181,7 @@ func rollUpOf(object client.Object) rollUp {
 		for _, entry := range status.Clusters {
 			r.add(entry.Ready, entry.NodeCount, entry.ReadyNodes)
 		}
-		status.PlacedIn, status.Choice, status.Departing = nil, "", nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated = nil, "", nil, nil
 		r.written = status
 		return r
 	}
@@ -296,6 +296,9 @@ func TestJudgeHub(t *testing.T) {
 		"another choice": {later(func(r *flotillav1.Redis) { r.Status.Choice, r.ManagedFields = "b", right.ManagedFields }), 0},
 		"another departure": {later(func(r *flotillav1.Redis) {
 			r.Status.Departing, r.ManagedFields = []flotillav1.Departure{{Name: "eu-1"}}, right.ManagedFields
+		}), 0},
+		"a copy that is made again": {later(func(r *flotillav1.Redis) {
+			r.Status.Recreated, r.ManagedFields = []flotillav1.Recreation{{Name: "eu-1"}}, right.ManagedFields
 		}), 0},
 		"another object":         {later(func(r *flotillav1.Redis) { r.UID, r.Status = "v", flotillav1.RedisStatus{ObservedGeneration: -1} }), 0},
 		"nothing":                {later(func(*flotillav1.Redis) {}), 1},
