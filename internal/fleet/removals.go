@@ -114,6 +114,14 @@ func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) boo
 	return true
 }
 
+// Binds reports whether the limits may come to hold a copy of a fleet of so many. A budget of more than twice all copies
+// does not, and is not worth a record that survives a restart.
+func (r *Removals) Binds(fleet int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Share > 0 || r.budget <= 2*(fleet+len(r.taken))
+}
+
 func (r *Removals) share(copies int) int { return max(minRemovals, copies*r.Share/100) }
 
 // RemovalConfirmed reports whether a person wants the copies gone that this generation of a hub object removes.

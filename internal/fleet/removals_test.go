@@ -58,6 +58,20 @@ func TestRemovalHeld_lasts_and_a_confirmation_is_for_one_generation(t *testing.T
 	}
 }
 
+func TestRemovals_binds(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Now())
+	for _, tc := range []struct {
+		budget, share, fleet int
+		want                 bool
+	}{{20, 25, 4, true}, {20, 0, 10, true}, {21, 0, 10, false}, {1000, 25, 10, true}, {0, 0, 0, true}} {
+		removals := NewRemovals(tc.budget, clk)
+		removals.Share = tc.share
+		if removals.Binds(tc.fleet) != tc.want {
+			t.Errorf("a budget of %d and a share of %d bind %d copies: %t", tc.budget, tc.share, tc.fleet, !tc.want)
+		}
+	}
+}
+
 func TestRemovals_share(t *testing.T) {
 	object := func(name string) ObjectKey { return ObjectKey{Kind: "Redis", Object: types.NamespacedName{Name: name}} }
 	tests := map[string]struct {

@@ -48,6 +48,9 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 	if !p.Options.Removals.Allow(removal, recorded, census) {
 		return false, nil
 	}
+	if !p.Options.Removals.Binds(census.Fleet) {
+		return true, nil
+	}
 	return true, p.log.record(ctx, removal, p.recordRemovals)
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,6 +72,7 @@ type Reconciler struct {
 	index  index
 	fights fights
 	memory memory
+	asking singleflight.Group
 	log    removalLog
 }
 
@@ -123,6 +125,18 @@ func (r *Reconciler) released(ctx context.Context, hubObject fleet.Object) (bool
 	if r.memory.keepsKind(key, uid, r.Clock.Now(), kindKept) {
 		return false, nil
 	}
+	// The passes over an object ask together: all of them have seen its deletion.
+	released, err, _ := r.asking.Do(string(uid), func() (any, error) {
+		removed, err := r.kindRemoved(ctx)
+		if err == nil && !removed {
+			r.memory.keptKind(key, uid, r.Clock.Now())
+		}
+		return removed, err
+	})
+	return err == nil && released.(bool), err
+}
+
+func (r *Reconciler) kindRemoved(ctx context.Context) (bool, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: r.Kind.CRD}, crd); err != nil {
@@ -131,11 +145,7 @@ func (r *Reconciler) released(ctx context.Context, hubObject fleet.Object) (bool
 		}
 		return false, fmt.Errorf("reading CustomResourceDefinition %q on the hub: %w", r.Kind.CRD, err)
 	}
-	if crd.DeletionTimestamp != nil {
-		return true, nil
-	}
-	r.memory.keptKind(key, uid, r.Clock.Now())
-	return false, nil
+	return crd.DeletionTimestamp != nil, nil
 }
 
 // mayBePlaced reports whether the hub object's record allows writing to a member.

@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if equality.Semantic.DeepEqual(before, hubObject) {
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 	}
-	if wait := newborn(before, hubObject, r.Clock.Now()); wait > 0 {
+	if wait := passing(before, hubObject, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	err = r.write(ctx, before, hubObject)
@@ -91,17 +91,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 }
 
-// firstStatus is how long after its creation an object gets its first status at the latest, if nothing is wrong with it.
-const firstStatus = 2 * time.Second
+// passingTime is how long after its creation an object gets its first status at the latest, and how long after its deletion
+// another one, while its copies are on their way and nothing is wrong.
+const passingTime = 2 * time.Second
 
-// newborn returns how long the first status of an object waits because its copies are only just being made. Before they are
-// ready it would be out of date at once, and the next one could not be written within a second.
-func newborn(before, after fleet.Object, now time.Time) time.Duration {
-	age := now.Sub(before.GetCreationTimestamp().Time)
-	if age < 0 || age >= firstStatus || len(*before.GetConditions()) > 0 || !apimeta.IsStatusConditionTrue(*after.GetConditions(), flotillav1.ConditionProgressing) {
+// passing returns how long a status waits because the copies are only just being made, or removed. Moments later it would be
+// out of date, or gone, and the next one could not be written within a second.
+func passing(before, after fleet.Object, now time.Time) time.Duration {
+	since := before.GetCreationTimestamp().Time
+	if deleted := before.GetDeletionTimestamp(); deleted != nil {
+		since = deleted.Time
+	} else if len(*before.GetConditions()) > 0 {
 		return 0
 	}
-	return firstStatus - age
+	age := now.Sub(since)
+	if age < 0 || age >= passingTime || !apimeta.IsStatusConditionTrue(*after.GetConditions(), flotillav1.ConditionProgressing) {
+		return 0
+	}
+	return passingTime - age
 }
 
 // write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole
