@@ -53,11 +53,12 @@ func main() {
 		o.members, o.objects, o.rounds, o.phases = 2, 20, 1, "a,b,c,d,e,x"
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	// What client-go has to say is of no interest here.
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	if err := o.run(ctx); err != nil {
+	err := o.run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

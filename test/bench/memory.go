@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 // nodesToHold is how many nodes, and how many Pods, the memory for one is the share of.
@@ -56,14 +58,16 @@ func (t *turn) memory(ctx context.Context) error {
 			return figures, err
 		}
 		note("a member", members, alone, engaged)
-		if err := t.place(ctx); err != nil {
-			return figures, err
-		}
-		placed, err := t.footprint(ctx)
+		created, err := t.create(ctx)
 		if err != nil {
 			return figures, err
 		}
-		note("a copy", members*float64(t.objects), engaged, placed)
+		note("an object", float64(t.objects), engaged, created)
+		placed, err := t.place(ctx)
+		if err != nil {
+			return figures, err
+		}
+		note("a copy", members*float64(t.objects), created, placed)
 		figures["RSS MiB"], figures["heap MiB"], figures["goroutines"] = placed.rssMiB, placed.heapMiB, placed.goroutines
 		before := placed
 		for _, kind := range []string{"node", "Pod"} {
@@ -104,21 +108,44 @@ func (t *turn) unregister(ctx context.Context) (restore func(context.Context) er
 	}, nil
 }
 
-// place creates the objects and waits until they are everywhere.
-func (t *turn) place(ctx context.Context) error {
+// create creates the objects, in no member yet. The baseline does not know of that, so it has none of them then.
+func (t *turn) create(ctx context.Context) (footprint, error) {
+	if t.system.name == baseline {
+		return t.footprint(ctx)
+	}
+	names := t.names()
+	err := each(ctx, len(names), func(ctx context.Context, i int) error {
+		object := pool(names[i], 0)
+		object.Spec.Placement = &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"none": "such"}}}
+		return t.fleet.hub.client.Create(ctx, object)
+	})
+	if err != nil {
+		return footprint{}, fmt.Errorf("creating the objects: %w", err)
+	}
+	return t.footprint(ctx)
+}
+
+// place has all members get the objects, and waits until they have them.
+func (t *turn) place(ctx context.Context) (footprint, error) {
 	names := t.names()
 	known := t.observer.expect(names, t.known)
 	err := each(ctx, len(names), func(ctx context.Context, i int) error {
-		return t.fleet.hub.client.Create(ctx, pool(names[i], 0))
+		if t.system.name == baseline {
+			return t.fleet.hub.client.Create(ctx, pool(names[i], 0))
+		}
+		everywhere := map[string]any{"clusterSelector": nil, "all": true}
+		return patchPool(ctx, t.fleet.hub, names[i], map[string]any{"spec": map[string]any{"placement": everywhere}})
 	})
 	if err != nil {
-		return fmt.Errorf("creating the objects: %w", err)
+		return footprint{}, fmt.Errorf("placing the objects: %w", err)
 	}
-	_, err = known.wait(ctx, patience)
-	return err
+	if _, err := known.wait(ctx, patience); err != nil {
+		return footprint{}, err
+	}
+	return t.footprint(ctx)
 }
 
-// crowd creates nodes, or Pods of no node that nothing looks at, in the first member.
+// crowd creates nodes, or Pods that look like those of a Redis and are never scheduled, in the first member.
 func (t *turn) crowd(ctx context.Context, kind string) (footprint, error) {
 	member := t.fleet.members[0]
 	err := each(ctx, nodesToHold, func(ctx context.Context, i int) error {
@@ -126,7 +153,7 @@ func (t *turn) crowd(ctx context.Context, kind string) (footprint, error) {
 			return makeNode(ctx, member, node(fmt.Sprintf("crowd-%04d", i)))
 		}
 		return client.IgnoreAlreadyExists(member.client.Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("crowd-%04d", i)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("crowd-%04d", i), Labels: map[string]string{flotillav1.LabelRedis: "crowd"}},
 			Spec: corev1.PodSpec{
 				SchedulingGates: []corev1.PodSchedulingGate{{Name: "bench.example.com/never"}},
 				Containers:      []corev1.Container{{Name: "main", Image: "example.com/none"}},

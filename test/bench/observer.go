@@ -42,7 +42,7 @@ func observe(ctx context.Context, f *Fleet) (*observer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("watching %q: %w", c.name, err)
 		}
-		go func() { _ = watched.Start(ctx) }() //nolint:errcheck // it ends with the context
+		go func() { _ = watched.Start(ctx) }()
 		informer, err := watched.GetInformer(ctx, &flotillav1.NodePool{})
 		if err != nil {
 			return nil, fmt.Errorf("watching %q: %w", c.name, err)

@@ -162,13 +162,30 @@ func (t *turn) remove(ctx context.Context) error {
 
 // nothing lets the system be.
 func (t *turn) nothing(ctx context.Context) error {
-	// Events may still be on their way when no object changes any more.
 	t.settle(ctx)
-	pause(ctx, 10*time.Second)
+	if err := t.awaitNoEvents(ctx); err != nil {
+		return err
+	}
 	return t.measure(ctx, phaseIdle, units{}, func(ctx context.Context) (values, error) {
 		pause(ctx, t.idle)
 		return values{"RSS MiB": rssOf(t.system.pid())}, nil
 	})
+}
+
+// awaitNoEvents waits until the hub got no event for a while: they may be on their way when no object changes any more.
+func (t *turn) awaitNoEvents(ctx context.Context) error {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		mark, err := t.fleet.hub.mark()
+		if err != nil {
+			return err
+		}
+		pause(ctx, 2*settled)
+		count, err := t.fleet.hub.requestsSince(mark, t.system.agent)
+		if err != nil || count.events == 0 {
+			return err
+		}
+	}
+	return nil
 }
 
 func lastOf(at map[string]time.Time) time.Time {

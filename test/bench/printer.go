@@ -37,14 +37,14 @@ func (p printer) in(colour, text string) string {
 	return colour + text + "\x1b[0m"
 }
 
-func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format+"\n", args...) } //nolint:errcheck // a lost line is no reason to stop
+func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format+"\n", args...) }
 
 func (p printer) title(text string) { p.line("\n%s", p.in(bold, text)) }
 
 // began says what goes on now, until it has ended. On a terminal its line is replaced then.
 func (p printer) began(system, phase string) {
 	if p.colour {
-		_, _ = fmt.Fprintf(p.out, "  %s %s…", system, phase) //nolint:errcheck // as above
+		_, _ = fmt.Fprintf(p.out, "  %s %s…", system, phase)
 	}
 }
 
@@ -63,7 +63,7 @@ func (p printer) ended(s sample) {
 		}
 	}
 	if p.colour {
-		_, _ = fmt.Fprint(p.out, "\r\x1b[K") //nolint:errcheck // as above
+		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
 	p.line("  %-9s %-24s %s", s.System, s.Phase, p.in(dim, strings.Join(parts, ", ")))
 	if s.Problem != "" {

@@ -21,15 +21,16 @@ const busy = 0.25
 
 // settings say what was measured, where.
 type settings struct {
-	Date       string   `json:"date"`
-	Commit     string   `json:"commit"`
-	Machine    string   `json:"machine"`
-	Versions   string   `json:"versions"`
-	Members    int      `json:"members"`
-	Objects    int      `json:"objects"`
-	Rounds     int      `json:"rounds"`
-	Commands   []string `json:"commands"`
-	OtherCores spread   `json:"otherCores"`
+	Date     string   `json:"date"`
+	Commit   string   `json:"commit"`
+	Machine  string   `json:"machine"`
+	Versions string   `json:"versions"`
+	Members  int      `json:"members"`
+	Objects  int      `json:"objects"`
+	Rounds   int      `json:"rounds"`
+	Commands []string `json:"commands"`
+	// OtherCores is what other work took over the phases. It is in the samples as well.
+	OtherCores spread `json:"-"`
 }
 
 // results is the file of a run.
@@ -162,8 +163,8 @@ func publish(root, page, picture string) error {
 	b.WriteString(generatedBegins + "\n" + page + "\n" + generatedEnds)
 	b.Write(after)
 	return errors.Join(
-		os.WriteFile(file, b.Bytes(), 0o644), //nolint:gosec // pages are for everyone
-		os.WriteFile(filepath.Join(root, "docs", "benchmarks-growth.svg"), []byte(picture), 0o644), //nolint:gosec // as above
+		os.WriteFile(file, b.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(root, "docs", "benchmarks-growth.svg"), []byte(picture), 0o644),
 	)
 }
 
@@ -176,7 +177,7 @@ func commandOutput(name string, args ...string) string {
 }
 
 func cpuModel() string {
-	content, _ := os.ReadFile("/proc/cpuinfo") //nolint:errcheck // elsewhere it is not known
+	content, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(content)) {
 		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
@@ -186,7 +187,7 @@ func cpuModel() string {
 }
 
 func memory() string {
-	content, _ := os.ReadFile("/proc/meminfo") //nolint:errcheck // elsewhere it is not known
+	content, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(content)) {
 		if rest, found := strings.CutPrefix(line, "MemTotal:"); found {
 			return fmt.Sprintf("%.0f GiB", number(strings.Fields(rest)[0])/(1<<20))

@@ -199,7 +199,7 @@ func (t *turn) joins(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		_ = each(ctx, len(nodes), func(ctx context.Context, i int) error { return memberOf(i).client.Delete(ctx, nodes[i]) }) //nolint:errcheck // clusters without them are as good
+		_ = each(ctx, len(nodes), func(ctx context.Context, i int) error { return memberOf(i).client.Delete(ctx, nodes[i]) })
 		t.settle(ctx)
 	}()
 	t.settle(ctx)

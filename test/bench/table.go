@@ -61,9 +61,10 @@ var lines = []line{
 	{title: "f: caught up after its return", phase: phaseHang, figure: "caught up s", unit: "s", most: 5},
 	{title: "g: heap a member", phase: phaseMemory, figure: "heap MiB a member", unit: "MiB", most: 1},
 	{title: "g: goroutines a member", phase: phaseMemory, figure: "goroutines a member", most: 90},
+	{title: "g: heap an object of the hub", phase: phaseMemory, figure: "heap KiB an object", unit: "KiB", most: none},
 	{title: "g: heap a copy, caches included", phase: phaseMemory, figure: "heap KiB a copy", unit: "KiB", most: none},
 	{title: "g: heap a node", phase: phaseMemory, figure: "heap KiB a node", unit: "KiB", most: none},
-	{title: "g: heap a Pod that is not of a Redis", phase: phaseMemory, figure: "heap KiB a Pod", unit: "KiB", most: none},
+	{title: "g: heap a Pod of a Redis", phase: phaseMemory, figure: "heap KiB a Pod", unit: "KiB", most: none},
 	{title: "g: RSS", phase: phaseMemory, figure: "RSS MiB", unit: "MiB", most: none},
 	{title: "growth: start-up of 1,000 members and 100,000 copies", phase: growthPhase(1000), figure: "start-up s", unit: "s", most: 12},
 	{title: "growth: heap a copy, without what the member keeps", phase: growthPhase(1000), figure: "heap KiB a copy", unit: "KiB", most: 1},
@@ -108,10 +109,10 @@ func tabulate(samples []sample) []row {
 		if r.flotilla.Rounds == 0 {
 			continue
 		}
-		// A ratio is of figures of the same round: the machine was the same then.
+		// A ratio is of figures of the same round: the machine was the same then. What is a ratio already has none.
 		var ratios []float64
 		for round, value := range ours {
-			if other, found := theirs[round]; found && other > 0 {
+			if other, found := theirs[round]; found && other > 0 && l.unit != "×" {
 				ratios = append(ratios, value/other)
 			}
 		}

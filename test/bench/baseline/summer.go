@@ -55,6 +55,9 @@ func (s *Summer) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.R
 		}
 		sum.add(name.String(), copied)
 	}
+	if sum.found == 0 && pool.Status.ClusterCounts == nil {
+		return ctrl.Result{}, nil // The placer comes first.
+	}
 	sum.report(pool)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
 		return ctrl.Result{}, nil
@@ -65,6 +68,7 @@ func (s *Summer) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.R
 // summary is what the copies of one hub object say together.
 type summary struct {
 	hash     string
+	found    int
 	counts   flotillav1.ClusterCounts
 	nodes    flotillav1.NodePoolCounts
 	clusters []flotillav1.NodePoolClusterStatus
@@ -73,6 +77,9 @@ type summary struct {
 // add adds the copy in a member, which has no name when there is none.
 func (s *summary) add(member string, copied *flotillav1.NodePool) {
 	s.counts.Desired++
+	if copied.Name != "" {
+		s.found++
+	}
 	current := copied.Annotations[hashAnnotation] == s.hash
 	if current {
 		s.counts.Applied++
