@@ -57,16 +57,7 @@ type hubPlan struct {
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
 	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
-	// A confirmation of a generation that is not the present one goes too: left there, it could say yes to what nobody has
-	// looked at.
-	plan := hubPlan{}
-	for key, done := range map[string]bool{
-		flotillav1.AnnotationRelease: len(release) > 0, flotillav1.AnnotationConfirmRemoval: !state.removing, flotillav1.AnnotationConfirmRecreated: true,
-	} {
-		if _, set := annotations[key]; set && done {
-			plan.clear = append(plan.clear, key)
-		}
-	}
+	plan := hubPlan{clear: doneAnnotations(annotations, state.removing)}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
 		case slices.Contains(release, name):
@@ -111,6 +102,22 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
+}
+
+// doneAnnotations returns the annotations that have done their work, or have none. A confirmation of a generation that is not
+// the present one is among them: left there, it could say yes to what nobody has looked at.
+func doneAnnotations(annotations map[string]string, removing bool) []string {
+	var done []string
+	for key, worked := range map[string]bool{
+		flotillav1.AnnotationRelease:          len(fleet.Names(annotations[flotillav1.AnnotationRelease])) > 0,
+		flotillav1.AnnotationConfirmRemoval:   !removing,
+		flotillav1.AnnotationConfirmRecreated: true,
+	} {
+		if _, set := annotations[key]; set && worked {
+			done = append(done, key)
+		}
+	}
+	return done
 }
 
 // gathering is how long the record of a deleted object lists copies that are gone already: they go within moments of each
