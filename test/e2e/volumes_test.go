@@ -229,7 +229,7 @@ func (f fault) visible(ctx context.Context, s *story, ordinal int) error {
 	defer func() { _ = c.Close() }()
 	var answer redis.Error
 	if err := c.Ping(ctx).Err(); !errors.As(err, &answer) || !strings.HasPrefix(answer.Error(), "MISCONF ") {
-		return fmt.Errorf("%s answers PING with %v", name, err)
+		return fmt.Errorf("%s answers PING with %w", name, err)
 	}
 	if err := c.DBSize(ctx).Err(); err != nil {
 		return fmt.Errorf("%s does not serve reads: %w", name, err)
