@@ -172,14 +172,14 @@ func (t *turn) nothing(ctx context.Context) error {
 	})
 }
 
-// awaitNoEvents waits until the hub got no event for a while: they may be on their way when no object changes any more.
+// awaitNoEvents waits until the hub got no event for a while: a system may hold them back when there are many.
 func (t *turn) awaitNoEvents(ctx context.Context) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		mark, err := t.fleet.hub.mark()
 		if err != nil {
 			return err
 		}
-		pause(ctx, 2*settled)
+		pause(ctx, t.idle/2)
 		count, err := t.fleet.hub.requestsSince(mark, t.system.agent)
 		if err != nil || count.events == 0 {
 			return err

@@ -30,7 +30,6 @@ var limits = []limit{
 	{phaseChangeWaves, "member writes a copy", 2.2},
 	{phaseChange, "member writes a copy", 2.2},
 	{phaseIdle, "writes", 0},
-	{phaseIdle, "events", 0},
 	{phaseIdle, "hub relists", 0},
 	{phaseIdle, "member relists", 0},
 	{phaseRemove, "reads a copy", 2.5},
