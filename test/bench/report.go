@@ -22,7 +22,7 @@ const busy = 0.25
 // settings say what was measured, where.
 type settings struct {
 	Date     string   `json:"date"`
-	Commit   string   `json:"commit"`
+	Version  string   `json:"version"`
 	Machine  string   `json:"machine"`
 	Versions string   `json:"versions"`
 	Members  int      `json:"members"`
@@ -41,7 +41,7 @@ type results struct {
 
 func (b *bench) settings(began time.Time) settings {
 	s := settings{
-		Date: began.UTC().Format(time.DateOnly), Commit: commandOutput("git", "-C", b.fleet.root, "describe", "--tags", "--always", "--dirty"),
+		Date: began.UTC().Format(time.DateOnly), Version: commandOutput(filepath.Join(b.fleet.root, "bin", "manager"), "--version"),
 		Machine: fmt.Sprintf("%s, %d cores, %s, %s", cpuModel(), runtime.NumCPU(), memory(), commandOutput("uname", "-sr")),
 		Versions: fmt.Sprintf("%s, etcd that syncs to disk, %s, multicluster-runtime v0.24.1",
 			commandOutput(filepath.Join(b.fleet.root, "bin", "kube-apiserver"), "--version"), runtime.Version()),
@@ -92,7 +92,7 @@ func (b *bench) write(dir string, began time.Time, sizes []int) (page string, er
 func (r results) markdown(sizes []int) string {
 	var b strings.Builder
 	s := r.Settings
-	fmt.Fprintf(&b, "%s, Flotilla %s. %s. %s.\n%d members, %d objects, %d rounds; medians with (min–max) over the rounds. Commands:\n\n", s.Date, s.Commit, s.Machine, s.Versions, s.Members, s.Objects, s.Rounds)
+	fmt.Fprintf(&b, "%s. %s. %s. %s.\n%d members, %d objects, %d rounds; medians with (min–max) over the rounds. Commands:\n\n", s.Date, s.Version, s.Machine, s.Versions, s.Members, s.Objects, s.Rounds)
 	for _, command := range s.Commands {
 		fmt.Fprintf(&b, "    %s\n", command)
 	}

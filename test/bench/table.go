@@ -112,7 +112,7 @@ func tabulate(samples []sample) []row {
 		// A ratio is of figures of the same round: the machine was the same then. What is a ratio already has none.
 		var ratios []float64
 		for round, value := range ours {
-			if other, found := theirs[round]; found && other > 0 && l.unit != "×" {
+			if other, found := theirs[round]; found && other > value/1000 && l.unit != "×" {
 				ratios = append(ratios, value/other)
 			}
 		}
