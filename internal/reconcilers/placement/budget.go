@@ -98,14 +98,14 @@ func (r *Reconciler) recordedRemovals(ctx context.Context) ([]fleet.Removal, err
 // offboarded.
 func (r *Reconciler) recordRemovals(ctx context.Context, clusterName string, removals []fleet.Removal) error {
 	// A cache that lags is found out by the write.
-	cached := true
+	reader := client.Reader(r.Hub)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		memberCluster := &flotillav1.MemberCluster{}
-		err := r.Hub.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
-		if err != nil || !cached {
+		err := reader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
+		if err != nil {
 			err = r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
 		}
-		cached = false
+		reader = r.HubReader
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
