@@ -18,14 +18,8 @@ var listKeys = map[string][]string{
 	"claims":           {"name"},
 }
 
-// Covers reports whether the spec of an object has every field that want has, with the same value. Fields and keyed
-// elements that want does not name belong to the member.
-func Covers(want map[string]any, object any) (bool, error) {
-	uncovered, err := Uncovered(want, object)
-	return len(uncovered) == 0, err
-}
-
-// Uncovered returns the paths of the fields of want, without what is below them, that keep it from being covered.
+// Uncovered returns the paths, without what is below them, of the fields of want that the spec of an object lacks or has
+// with another value. Fields and keyed elements that want does not name belong to the member.
 func Uncovered(want map[string]any, object any) ([]string, error) {
 	have, err := toMap(object)
 	if err != nil {

@@ -252,7 +252,7 @@ func TestSpecs_hash_follows_the_spec_only(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
+func TestUncovered(t *testing.T) {
 	toleration := corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists}
 	tests := map[string]struct {
 		want   map[string]any
@@ -273,9 +273,9 @@ func TestCovers(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Covers(tc.want, tc.object)
-			if err != nil || got != tc.covers {
-				t.Errorf("covers %v (%v), want %v", got, err, tc.covers)
+			got, err := Uncovered(tc.want, tc.object)
+			if err != nil || (len(got) == 0) != tc.covers {
+				t.Errorf("uncovered %v (%v), want that it is covered: %v", got, err, tc.covers)
 			}
 		})
 	}

@@ -43,8 +43,8 @@ type copyPass struct {
 	// removed, and lostAt when a pass missed it without this being recorded yet.
 	cluster, madeIn types.UID
 	lostAt          time.Time
-	// conceded are the fields that are left to the member because of a fight; drifted are those that differ without one.
-	conceded, drifted []string
+	// conceded are the fields that are left to the member because of a fight.
+	conceded []string
 }
 
 // reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
@@ -157,16 +157,12 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	case !fleet.IsOurs(found, p.Options.HubID) && !p.mayAdopt(found):
 		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object of this name that is not a copy of this one")
 	}
-	want, err := p.concede(found, want)
+	want, drifted, err := p.concede(found, want)
 	if err != nil {
 		return 0, err
 	}
 	desired := p.desired(want, found)
-	differs, drifted, err := p.compare(found, desired, want)
-	if err != nil {
-		return 0, err
-	}
-	if !differs {
+	if len(drifted) == 0 && !metadataDiffers(found, desired) {
 		p.placed()
 		return 0, nil
 	}
@@ -189,9 +185,9 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	}
 	stored, delay, err := p.write(ctx, desired, want, client.ForceOwnership)
 	if stored && desired.GetResourceVersion() != found.GetResourceVersion() {
-		p.sayChanged(found, want, drifted)
-		if drifted {
-			p.fights.reverted(p.key, p.name, want.Hash, p.drifted, p.Clock.Now())
+		p.sayChanged(found, want, len(drifted) > 0)
+		if len(drifted) > 0 {
+			p.fights.reverted(p.key, p.name, want.Hash, drifted, p.Clock.Now())
 		}
 	}
 	if delay > 0 {
@@ -335,17 +331,10 @@ func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructur
 	return desired
 }
 
-// compare reports whether the copy has to be written, and whether that is because someone changed it in the member.
-// A label or annotation that the hub object lost goes with the next change; nothing else of metadata is compared.
-func (p *copyPass) compare(found fleet.Object, desired *unstructured.Unstructured, want fleet.Effective) (differs, drifted bool, err error) {
-	covered, err := fleet.Covers(want.Spec, p.Kind.Spec(found))
-	if err != nil {
-		return false, false, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
-	}
-	annotations := found.GetAnnotations()
-	differs = !covered || !contains(annotations, desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels()) || leftDiffers(found, desired)
-	drifted = !covered && annotations[flotillav1.AnnotationSpecHash] == want.Hash
-	return differs, drifted, nil
+// metadataDiffers reports whether the copy lacks metadata that it should have. The hash of its spec is part of that, so a
+// copy that was not given this spec yet differs. A label or annotation that the hub object lost goes with the next change.
+func metadataDiffers(found fleet.Object, desired *unstructured.Unstructured) bool {
+	return !contains(found.GetAnnotations(), desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels()) || leftDiffers(found, desired)
 }
 
 func contains(have, want map[string]string) bool {

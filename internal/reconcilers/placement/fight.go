@@ -96,22 +96,24 @@ func (f *fights) forget(key fleet.ObjectKey) {
 	delete(f.byObject, key)
 }
 
-// concede returns the spec for a copy without the fields that something in the member keeps changing: these stay as they
-// are there. The copy's other fields are applied as ever. It lasts while the fields differ and the hub wants the same.
-func (p *copyPass) concede(found fleet.Object, want fleet.Effective) (fleet.Effective, error) {
+// concede returns the spec for a copy without the fields that something in the member keeps changing, which stay as they
+// are there while they differ and the hub wants the same; and the fields that someone changed without such a fight, which
+// are put back. A copy that was not given this spec yet has drifted in nothing.
+func (p *copyPass) concede(found fleet.Object, want fleet.Effective) (fleet.Effective, []string, error) {
 	if found.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash {
-		return want, nil
+		return want, nil, nil
 	}
 	differs, err := fleet.Uncovered(want.Spec, p.Kind.Spec(found))
 	if err != nil {
-		return want, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
+		return want, nil, fmt.Errorf("comparing the copy in cluster %q: %w", p.name, err)
 	}
 	p.conceded = p.fights.lost(p.key, p.name, want.Hash, differs, p.Clock.Now())
 	if len(p.conceded) == 0 {
-		p.drifted = differs
-		return want, nil
+		return want, differs, nil
 	}
-	return fleet.Concede(want, p.Kind.Spec(found), p.conceded)
+	drifted := slices.DeleteFunc(differs, func(field string) bool { return slices.Contains(p.conceded, field) })
+	want, err = fleet.Concede(want, p.Kind.Spec(found), p.conceded)
+	return want, drifted, err
 }
 
 // placed reports that the copy is what it should be, but for what is left to the member.

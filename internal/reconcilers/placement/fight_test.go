@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,39 @@ func TestReconcile_ownership_fight(t *testing.T) {
 		t.Errorf("%d replicas after a change on the hub", replicas())
 	}
 	wantReason("")
+}
+
+func TestReconcile_ownership_fight_over_a_second_field(t *testing.T) {
+	f := newManyMembers(t, 1)
+	redis := f.placed()
+	member := apart{f.member, "m-1"}
+	keepChanging := func(change func(*flotillav1.Redis)) (reverts int) {
+		t.Helper()
+		for range 3 * fightLimit {
+			update(f.fixture, member, copyOf(redis), change)
+			changed := f.copyIn(redis, "m-1").Generation
+			f.clock.Step(5 * time.Second)
+			f.run(redis)
+			if f.copyIn(redis, "m-1").Generation != changed {
+				reverts++
+			}
+		}
+		return reverts
+	}
+	if reverts := keepChanging(func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(7)) }); reverts != fightLimit {
+		t.Errorf("%d reverts of the replicas, want %d", reverts, fightLimit)
+	}
+	if reverts := keepChanging(setImage("redis:7.4")); reverts != fightLimit {
+		t.Errorf("%d reverts of the image, want %d", reverts, fightLimit)
+	}
+	placed := f.copyIn(redis, "m-1")
+	if *placed.Spec.Replicas != 7 || placed.Spec.Image != "redis:7.4" {
+		t.Errorf("the copy has %d replicas and image %q, want what the member means", *placed.Spec.Replicas, placed.Spec.Image)
+	}
+	outcome := f.r.Table.Get(f.r.key(redis), "m-1")
+	if outcome.Reason != flotillav1.ReasonOwnershipFight || !strings.Contains(outcome.Message, "leaveToMember: [image, replicas]") {
+		t.Errorf("outcome %q %q, want an OwnershipFight over both fields", outcome.Reason, outcome.Message)
+	}
 }
 
 func TestReconcile_ownership_fight_ends_when_the_other_side_agrees(t *testing.T) {
