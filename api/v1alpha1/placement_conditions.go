@@ -97,5 +97,8 @@ const (
 // StallingReasons are the reasons for not being ready, of a copy or of the object in a member, that only end when a person
 // acts. The most important one comes first.
 func StallingReasons() []string {
-	return []string{ReasonPrimaryVolumeEmpty, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected}
+	return []string{
+		ReasonPrimaryVolumeEmpty, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected,
+		ReasonMembershipLoop, ReasonRecordTooLarge, ReasonSelectorNotExact,
+	}
 }

@@ -6,6 +6,7 @@ package nodepool
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -44,7 +45,12 @@ func report(pool *flotillav1.NodePool, found census, class classOutcome, now tim
 	runtimeClass := set(flotillav1.ConditionRuntimeClassReady, metav1.Condition{Status: class.status, Reason: class.reason, Message: class.message})
 	set(flotillav1.ConditionNodesHealthy, healthCondition(found))
 	set(flotillav1.ConditionProgressing, progressCondition(pool, found))
-	set(flotillav1.ConditionReady, readyCondition(applied, runtimeClass, conflicts))
+	ready := set(flotillav1.ConditionReady, readyCondition(applied, runtimeClass, conflicts))
+	if ready.Status == metav1.ConditionFalse && slices.Contains(flotillav1.StallingReasons(), ready.Reason) {
+		set(flotillav1.ConditionStalled, metav1.Condition{Status: metav1.ConditionTrue, Reason: ready.Reason, Message: ready.Message})
+	} else {
+		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionStalled)
+	}
 	if !wantsUsage(pool) {
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionRequestsKnown)
 	} else if known := requestsCondition(found.usage); known != nil {
@@ -80,6 +86,7 @@ func reportDeletion(pool *flotillav1.NodePool, found census, now time.Time) {
 		progress.Reason = found.failure.reason
 	}
 	set(flotillav1.ConditionReady, progress)
+	apimeta.RemoveStatusCondition(&pool.Status.Conditions, flotillav1.ConditionStalled)
 }
 
 // setter returns a function that sets a condition at the observed generation and returns it.

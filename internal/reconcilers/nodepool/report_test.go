@@ -196,10 +196,13 @@ func TestReport_conditions(t *testing.T) {
 		"record too large":          {found: base(func(c *census) { c.pending, c.oversized = two, two }), class: ok, reason: flotillav1.ReasonRecordTooLarge, status: 500, ready: metav1.ConditionFalse},
 		"fight":                     {found: base(func(c *census) { c.pending, c.fighting = two, two }), class: ok, reason: flotillav1.ReasonOwnershipFight, status: 409, ready: metav1.ConditionFalse},
 		"conflict":                  {found: base(func(c *census) { c.conflicting = two }), class: ok, reason: flotillav1.ReasonKeyConflict, status: 409, ready: metav1.ConditionFalse},
+		"loop":                      {found: base(func(c *census) { c.pending, c.looping = two, two }), class: ok, reason: flotillav1.ReasonMembershipLoop, status: 409, ready: metav1.ConditionFalse},
+		"selector not exact":        {found: base(nil), class: classOutcome{status: metav1.ConditionFalse, reason: flotillav1.ReasonSelectorNotExact}, reason: flotillav1.ReasonSelectorNotExact, status: 409, ready: metav1.ConditionFalse},
 		"halted":                    {found: base(func(c *census) { c.pending, c.waiting, c.halted = two, two, true }), class: ok, reason: flotillav1.ReasonRolloutHalted, status: 206, ready: metav1.ConditionFalse},
 		"name taken":                {found: base(nil), class: classOutcome{status: metav1.ConditionFalse, reason: flotillav1.ReasonNameConflict}, reason: flotillav1.ReasonNameConflict, status: 409, ready: metav1.ConditionFalse},
 		"class failed and conflict": {found: base(func(c *census) { c.conflicting = two }), class: classOutcome{status: metav1.ConditionFalse, reason: flotillav1.ReasonApplyFailed}, reason: flotillav1.ReasonApplyFailed, status: 500, ready: metav1.ConditionFalse},
 	}
+	stalls := sets.New("record too large", "loop", "selector not exact", "name taken")
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pool := newPool("a", nil)
@@ -215,7 +218,11 @@ func TestReport_conditions(t *testing.T) {
 					t.Errorf("condition %s: %+v", c.Type, c)
 				}
 			}
-			if got := len(pool.Status.Conditions); got != 6 {
+			stalled := condition(pool, flotillav1.ConditionStalled)
+			if stalls.Has(name) != (stalled.Status == metav1.ConditionTrue && stalled.Reason == tc.reason && stalled.Message == ready.Message) {
+				t.Errorf("Stalled is %+v, want it where only a person ends it: %v", stalled, stalls.Has(name))
+			}
+			if got := len(pool.Status.Conditions); got != 6 && !stalls.Has(name) {
 				t.Errorf("got %d conditions, want all 6", got)
 			}
 			// The same again changes nothing.
@@ -223,6 +230,10 @@ func TestReport_conditions(t *testing.T) {
 			report(pool, tc.found, tc.class, testNow.Add(time.Hour))
 			if diff := cmp.Diff(before.Status, pool.Status); diff != "" {
 				t.Errorf("a second report differs:\n%s", diff)
+			}
+			report(pool, base(nil), ok, testNow.Add(time.Hour))
+			if got := condition(pool, flotillav1.ConditionStalled); got.Type != "" {
+				t.Errorf("it stays Stalled when all is well: %+v", got)
 			}
 		})
 	}
