@@ -85,14 +85,13 @@ type Choice struct {
 	names     map[string]bool
 	selector  labels.Selector
 	namespace string
-	hash      string
 }
 
 // NewChoice reads a placement of a hub object in that namespace; nil chooses none. A selector that does not parse is an error.
 func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error) {
 	choice := Choice{namespace: namespace}
 	if placement == nil {
-		return choice, choice.identify()
+		return choice, nil
 	}
 	switch {
 	case placement.All:
@@ -108,11 +107,12 @@ func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error
 	for _, name := range placement.Clusters {
 		choice.names[name] = true
 	}
-	return choice, choice.identify()
+	return choice, nil
 }
 
-// identify computes the hash. The order in which a person writes names and requirements does not matter.
-func (c *Choice) identify() error {
+// Hash identifies the choice. It depends on nothing but clusters, clusterSelector and all of the placement, and not on the
+// order in which a person writes names and requirements.
+func (c Choice) Hash() string {
 	var requirements []string
 	if c.selector != nil {
 		selectable, _ := c.selector.Requirements()
@@ -121,15 +121,12 @@ func (c *Choice) identify() error {
 		}
 		slices.Sort(requirements)
 	}
-	hash, err := hashOf(map[string]any{
+	// Strings can always be encoded.
+	hash, _ := hashOf(map[string]any{
 		"clusters": slices.Sorted(maps.Keys(c.names)), "selector": requirements, "selects": c.selector != nil,
 	})
-	c.hash = hash
-	return err
+	return hash
 }
-
-// Hash identifies the choice. It depends on nothing but clusters, clusterSelector and all of the placement.
-func (c Choice) Hash() string { return c.hash }
 
 // Names reports whether the placement gives a name, which counts whether it is registered or not.
 func (c Choice) Names(name string) bool { return c.names[name] }

@@ -6,6 +6,7 @@ package fleet
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -28,7 +29,7 @@ import (
 // is taken for one of the present choice: what is not chosen then is kept.
 func Departures(object flotillav1.Placeable, choice Choice, placedIn []string, members []Member, carried func(Member) (string, bool)) []flotillav1.Departure {
 	status := object.GetFleetStatus()
-	changed := status.Choice != "" && status.Choice != choice.Hash()
+	changed := sync.OnceValue(func() bool { return status.Choice != "" && status.Choice != choice.Hash() })
 	var departures []flotillav1.Departure
 	for _, name := range placedIn {
 		known, recorded := DepartureOf(object, name)
@@ -39,11 +40,11 @@ func Departures(object flotillav1.Placeable, choice Choice, placedIn []string, m
 			continue
 		case !registered || choice.Matches(member, true):
 			continue
-		case !recorded && !changed:
+		case !recorded && !changed():
 			known = flotillav1.Departure{Cause: flotillav1.DepartureLabelsChanged}
 		case !recorded:
 			known = flotillav1.Departure{Cause: flotillav1.DepartureUndecided, Labels: LabelsHash(member.Labels)}
-		case changed && known.Cause == flotillav1.DepartureLabelsChanged:
+		case known.Cause == flotillav1.DepartureLabelsChanged && changed():
 			known.Cause = flotillav1.DepartureChoiceChanged
 		}
 		if labels, read := carried(member); read && known.Cause == flotillav1.DepartureUndecided {

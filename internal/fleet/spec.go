@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -207,20 +208,21 @@ func (s *Specs) hashTemplate() (string, error) {
 
 // For returns what the copy in a member should be. The error is for people: it names the override and the field.
 func (s *Specs) For(name string, memberLabels map[string]string) (Effective, error) {
-	var matching []int
-	for i, o := range s.overrides {
+	// Every pass for a copy asks, and few members are the first to which the same overrides apply.
+	matching, key := make([]int, 0, 16), make([]byte, 0, 64)
+	for i := range s.overrides {
+		o := &s.overrides[i]
 		if slices.Contains(o.clusters, name) || o.selector.Matches(labels.Set(memberLabels)) {
-			matching = append(matching, i)
+			matching, key = append(matching, i), strconv.AppendInt(append(key, ' '), int64(i), 10)
 		}
 	}
-	key := fmt.Sprint(matching)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, found := s.results[key]; found {
+	if known, found := s.results[string(key)]; found {
 		return known.effective, known.err
 	}
 	effective, err := s.compute(matching)
-	s.results[key] = result{effective, err}
+	s.results[string(key)] = result{effective, err}
 	return effective, err
 }
 
