@@ -6,11 +6,9 @@ package rollup
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -41,6 +39,8 @@ type Reconciler struct {
 
 	// views remember what passes have read; nil remembers nothing, so that every pass reads everything.
 	views *views
+	// transit holds back statuses that say no more than that copies are on their way.
+	transit transit
 	// tally counts how the objects are; nil counts nothing.
 	tally *tally
 }
@@ -56,6 +56,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		if apierrors.IsNotFound(err) {
 			r.Pace.Forget(req.String())
 			r.views.forget(req.NamespacedName)
+			r.transit.forget(req.NamespacedName)
 			r.tally.forget(key)
 			return ctrl.Result{}, nil
 		}
@@ -73,14 +74,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	wave := report(r.Kind, hubObject, state, r.Clock.Now())
 	r.tally.note(key, hubObject)
 	if equality.Semantic.DeepEqual(before, hubObject) {
+		r.transit.settle(req.NamespacedName, hubObject)
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 	}
-	if wait := passing(before, hubObject, r.Clock.Now()); wait > 0 {
+	if wait := r.transit.hold(req.NamespacedName, before, hubObject, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	err = r.write(ctx, before, hubObject)
 	// The second begins when the write has ended, also when its outcome is not known.
 	r.Pace.Wrote(req.String())
+	r.transit.wrote(req.NamespacedName, r.Clock.Now())
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil
 	}
@@ -89,26 +92,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	r.sayTransitions(before, hubObject, state)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
-}
-
-// passingTime is how long after its creation an object gets its first status at the latest, and how long after its deletion
-// another one, while its copies are on their way and nothing is wrong.
-const passingTime = 2 * time.Second
-
-// passing returns how long a status waits because the copies are only just being made, or removed. Moments later it would be
-// out of date, or gone, and the next one could not be written within a second.
-func passing(before, after fleet.Object, now time.Time) time.Duration {
-	since := before.GetCreationTimestamp().Time
-	if deleted := before.GetDeletionTimestamp(); deleted != nil {
-		since = deleted.Time
-	} else if len(*before.GetConditions()) > 0 {
-		return 0
-	}
-	age := now.Sub(since)
-	if age < 0 || age >= passingTime || !apimeta.IsStatusConditionTrue(*after.GetConditions(), flotillav1.ConditionProgressing) {
-		return 0
-	}
-	return passingTime - age
 }
 
 // write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole

@@ -252,6 +252,8 @@ func TestReconcile_never_touches_placedIn(t *testing.T) {
 	// The pass sees a cache that does not have the record yet.
 	f.r.Hub = lagging{Client: f.hub, object: stale}
 	f.pass(redis)
+	f.clock.Step(minTransit)
+	f.pass(redis)
 	f.read(f.hub, redis)
 	if len(redis.Status.PlacedIn) != 1 || redis.Status.ClusterCounts == nil {
 		t.Errorf("the status is %+v", redis.Status)

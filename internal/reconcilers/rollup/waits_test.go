@@ -159,7 +159,8 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 		r.Status.ObservedGeneration = r.Generation
 		r.Status.Conditions = ready(metav1.ConditionFalse, flotillav1.ReasonReplicasNotReady, "0 of 4 Pods are ready")
 	})
-	f.clock.Step(2 * time.Second)
+	f.pass(redis)
+	f.clock.Step(minTransit)
 	f.pass(redis)
 	f.read(f.hub, redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "True RollingOut"})

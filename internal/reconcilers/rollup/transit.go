@@ -1,0 +1,100 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollup
+
+import (
+	"sync"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+)
+
+const (
+	// A status that only says that copies are on their way waits for minTransit, and transitShare for each object that has
+	// copies on their way, but never longer than maxTransit.
+	minTransit   = 2 * time.Second
+	maxTransit   = 5 * time.Second
+	transitShare = 50 * time.Millisecond
+)
+
+// transit holds back the status of an object whose copies are being made, changed or removed. It would be out of date
+// moments later, and the one that says that all is done could not follow within a second. When many objects change
+// together, such statuses are what keeps the hub busy. The zero value is ready to use.
+type transit struct {
+	mu sync.Mutex
+	// since is when copies of an object were first found on their way, or when that was written last; under mu.
+	since map[types.NamespacedName]time.Time
+}
+
+// hold returns how long a status waits instead of what is published. One that says anything else is written at once.
+func (t *transit) hold(key types.NamespacedName, before, after fleet.Object, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !inTransit(after) {
+		delete(t.since, key)
+		return 0
+	}
+	if t.since == nil {
+		t.since = map[types.NamespacedName]time.Time{}
+	}
+	since, found := t.since[key]
+	if !found {
+		since = now
+		t.since[key] = now
+	}
+	if turned(before, after) {
+		return 0
+	}
+	pause := min(max(time.Duration(len(t.since))*transitShare, minTransit), maxTransit)
+	return max(since.Add(pause).Sub(now), 0)
+}
+
+// turned reports whether something besides the copies that are on their way has changed: an object became ready or ceased
+// to be for another cause than a change of its spec, or begins or ends to wait for a person.
+func turned(before, after fleet.Object) bool {
+	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated} {
+		if apimeta.IsStatusConditionTrue(*before.GetConditions(), conditionType) != apimeta.IsStatusConditionTrue(*after.GetConditions(), conditionType) {
+			return true
+		}
+	}
+	was := apimeta.FindStatusCondition(*before.GetConditions(), flotillav1.ConditionReady)
+	is := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionReady)
+	return was != nil && is != nil && was.ObservedGeneration == is.ObservedGeneration && was.Status != is.Status
+}
+
+// settle drops an object whose published status does not say that copies are on their way.
+func (t *transit) settle(key types.NamespacedName, published fleet.Object) {
+	if !inTransit(published) {
+		t.forget(key)
+	}
+}
+
+// wrote notes that a status has been written.
+func (t *transit) wrote(key types.NamespacedName, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, found := t.since[key]; found {
+		t.since[key] = now
+	}
+}
+
+func (t *transit) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.since, key)
+}
+
+// inTransit reports whether copies are on their way and nothing is wrong with any.
+func inTransit(hubObject fleet.Object) bool {
+	conditions := *hubObject.GetConditions()
+	placed := apimeta.FindStatusCondition(conditions, flotillav1.ConditionPlaced)
+	return apimeta.IsStatusConditionTrue(conditions, flotillav1.ConditionProgressing) &&
+		!apimeta.IsStatusConditionTrue(conditions, flotillav1.ConditionStalled) &&
+		(placed == nil || placed.Status == metav1.ConditionTrue || placed.Reason == flotillav1.ReasonPlacementPending || placed.Reason == flotillav1.ReasonDeleting)
+}
