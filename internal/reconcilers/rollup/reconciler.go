@@ -34,7 +34,7 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Clock   clock.PassiveClock
 	HubID   string
-	// Pace holds writes back; it is made by NewPace(objectPace, Clock).
+	// Pace keeps writes apart; it is made by NewPace(objectPace, Clock).
 	Pace *Pace
 
 	// views remember what passes have read; nil remembers nothing, so that every pass reads everything.
