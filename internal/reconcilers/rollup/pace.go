@@ -23,11 +23,11 @@ const (
 type Pace struct {
 	interval time.Duration
 	clock    clock.PassiveClock
-	// takesOver says that another process may have written until now.
-	takesOver bool
+	// made is when another process may have written last; zero when none has.
+	made time.Time
 
 	mu sync.Mutex
-	// began is when somebody asked first, if takesOver; under mu.
+	// began is when the first interval of a Pace that takes over began; under mu.
 	began time.Time
 	// wrote is when each key was written last; under mu.
 	wrote map[string]time.Time
@@ -38,9 +38,10 @@ func NewPace(interval time.Duration, clk clock.PassiveClock) *Pace {
 	return &Pace{interval: interval, clock: clk, wrote: map[string]time.Time{}}
 }
 
-// TakeOver has nothing written in the first interval, because the process before may have written a moment ago.
+// TakeOver has nothing written in the first interval, because the process before may have written a moment ago. It begins
+// now, or, when this process has to wait until the other one ends, with the first pass.
 func (p *Pace) TakeOver() *Pace {
-	p.takesOver = true
+	p.made = p.clock.Now()
 	return p
 }
 
@@ -52,11 +53,14 @@ func (p *Pace) Rest(key string) time.Duration {
 	now := p.clock.Now()
 	wrote, found := p.wrote[key]
 	if !found {
-		if !p.takesOver {
+		if p.made.IsZero() {
 			return 0
 		}
 		if p.began.IsZero() {
-			p.began = now
+			p.began = p.made
+			if now.Sub(p.made) > 2*p.interval {
+				p.began = now
+			}
 		}
 		wrote = p.began
 	}

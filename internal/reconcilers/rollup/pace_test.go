@@ -33,6 +33,19 @@ func TestPace_a_process_that_takes_over_waits_for_the_writes_of_the_one_before(t
 	}
 }
 
+func TestPace_a_process_that_starts_waits_for_what_is_left_of_the_interval(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon)
+	pace := NewPace(time.Second, clock).TakeOver()
+	clock.Step(700 * time.Millisecond)
+	if rest := pace.Rest("a"); rest != 300*time.Millisecond {
+		t.Errorf("700 ms after its start the first write may be made in %s", rest)
+	}
+	clock.Step(300 * time.Millisecond)
+	if rest := pace.Rest("a"); rest != 0 {
+		t.Errorf("after a second it waits for %s", rest)
+	}
+}
+
 func TestPace_the_first_write_after_a_quiet_interval_goes_at_once(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	pace := NewPace(time.Second, clock)
