@@ -137,12 +137,12 @@ func (s *state) observeFormer(ctx context.Context, reader client.Reader) error {
 }
 
 // startable reports whether Pods can be started with the present spec: the ConfigMaps that they would mount are there, are
-// ours, and have our content.
-func (s *state) startable() bool {
+// ours, and have our content, which is that of config.
+func (s *state) startable(config *corev1.ConfigMap) bool {
 	if s.configMap == nil || s.configMap.DeletionTimestamp != nil || s.record == nil || s.record.DeletionTimestamp != nil {
 		return false
 	}
-	return covers(withoutIdentity(s.configMap), withoutIdentity(renderConfigMap(s.redis, &s.spec)))
+	return covers(withoutIdentity(s.configMap), withoutIdentity(config))
 }
 
 // templateConfig returns the name of the ConfigMap that new Pods of a StatefulSet are started with; empty for none.
@@ -168,8 +168,8 @@ func (s *state) templateVolumes() []corev1.Volume {
 
 // configsToDrop returns the ConfigMaps that no Pod was started with, as far as the caches know. The StatefulSet's
 // controller must have seen the template that names another one: with OnDelete it starts Pods from that one only.
-func configsToDrop(s *state, changes []change) []*corev1.ConfigMap {
-	if !settled(s, changes) || !s.startable() || templateConfig(s.statefulSet) != s.configMap.Name {
+func configsToDrop(s *state, atRest bool) []*corev1.ConfigMap {
+	if !atRest || templateConfig(s.statefulSet) != s.configMap.Name {
 		return nil
 	}
 	var drop []*corev1.ConfigMap

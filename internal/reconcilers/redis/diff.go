@@ -46,19 +46,22 @@ func prune(value any) {
 	}
 }
 
-// stampHash notes on a rendered object the hash of what is applied, and returns that hash. It tells when a field is to
-// be given up that the live object still has: comparing field by field cannot. What stays as at birth is left out.
-func stampHash(desired client.Object) string {
-	content := fields(desired)
+// stampHash notes on a rendered object the hash of what is applied, and returns its fields and that hash. It tells when a
+// field is to be given up that the live object still has: comparing field by field cannot. What stays as at birth is left
+// out of both.
+func stampHash(desired client.Object) (content map[string]any, hash string) {
+	content = fields(desired)
 	unstructured.RemoveNestedField(content, "spec", "volumeClaimTemplates")
-	hash := shortHash(content)
+	hash = shortHash(content)
 	annotations := desired.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
 	annotations[flotillav1.AnnotationAppliedHash] = hash
 	desired.SetAnnotations(annotations)
-	return hash
+	// It cannot fail: metadata and annotations are maps.
+	_ = unstructured.SetNestedField(content, hash, "metadata", "annotations", flotillav1.AnnotationAppliedHash)
+	return content, hash
 }
 
 // difference is a field of ours that an object does not have as asked.
@@ -73,10 +76,14 @@ type difference struct {
 // last, or somebody has changed a field of ours since. What says nothing, or what typed objects from a cache do not have,
 // is left out.
 func differences(live, desired client.Object) []difference {
-	have, want := fields(live), fields(desired)
+	return differencesTo(live, fields(desired))
+}
+
+// differencesTo is differences to the fields of what was rendered, which lose what says nothing.
+func differencesTo(live client.Object, want map[string]any) []difference {
 	delete(want, "apiVersion")
 	delete(want, "kind")
-	return uncovered("", have, want)
+	return uncovered("", fields(live), want)
 }
 
 // covers tells whether have has everything that want has.

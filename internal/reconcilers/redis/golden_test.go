@@ -49,7 +49,7 @@ func TestRenderStatefulSet_to_the_letter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redis := redisOf(mutate)
 			s := spec(redis)
-			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", nil)))
+			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -78,11 +78,14 @@ func planFor(s *state) plan {
 		p.rollout.replace = nil
 		return p
 	}
-	p.changes, p.altered = planChanges(s, p.hash)
+	config := renderConfigMap(s.redis, &s.spec)
+	startable := s.startable(config)
+	p.changes, p.altered = planChanges(s, p.hash, config, startable)
 	p.compared = true
+	atRest := startable && settled(s, p.changes)
 	p.stopAltered()
 	p.dropBudget = !*s.spec.PodDisruptionBudget.Enabled && s.budget != nil && s.budget.DeletionTimestamp == nil
-	p.dropConfigs = configsToDrop(s, p.changes)
+	p.dropConfigs = configsToDrop(s, atRest)
 	p.grow = claimsToGrow(s)
 	p.mark = claimsToMark(s)
 	if s.password.keep != nil {
@@ -93,7 +96,7 @@ func planFor(s *state) plan {
 		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
 	}
 	// A Pod deleted now must come back from the template of this spec, so the StatefulSet's controller must have seen it.
-	if !settled(s, p.changes) {
+	if !atRest {
 		p.rollout.replace = nil
 	}
 	return p
@@ -204,7 +207,7 @@ func forceEmptyPrimary(s *state) bool {
 }
 
 // planChanges returns what has to be applied, and what stays other than asked for because the member stores it so.
-func planChanges(s *state, hash string) ([]change, []altered) {
+func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool) ([]change, []altered) {
 	var changes []change
 	var stay []altered
 	add := func(desired, live client.Object, exists bool) *change {
@@ -212,13 +215,13 @@ func planChanges(s *state, hash string) ([]change, []altered) {
 		if slices.Contains(s.foreign, kind+" "+desired.GetName()) {
 			return nil
 		}
-		applied := stampHash(desired)
+		want, applied := stampHash(desired)
 		if !exists {
 			changes = append(changes, change{kind: kind, desired: desired, sent: applied})
 			return &changes[len(changes)-1]
 		}
 		// What is being deleted will be gone, and created again then.
-		differ := differences(live, desired)
+		differ := differencesTo(live, want)
 		if live.GetDeletionTimestamp() != nil || len(differ) == 0 {
 			return nil
 		}
@@ -237,7 +240,7 @@ func planChanges(s *state, hash string) ([]change, []altered) {
 		}
 	}
 	add(renderRecord(s.redis, &s.spec, currentTopology(s), forceEmptyPrimary(s)), s.record, s.record != nil)
-	add(renderConfigMap(s.redis, &s.spec), s.configMap, s.configMap != nil)
+	add(config, s.configMap, s.configMap != nil)
 	if former := renderFormer(s); former != nil {
 		add(former, s.former, true)
 	}
@@ -245,15 +248,15 @@ func planChanges(s *state, hash string) ([]change, []altered) {
 		add(renderBudget(s.redis), s.budget, s.budget != nil)
 	}
 	// Pods must find what they are started with, and find no foreign scripts there: the next pass adds the StatefulSet.
-	if s.startable() {
-		add(renderStatefulSet(s.redis, &s.spec, hash, s.statefulSet), s.statefulSet, s.statefulSet != nil)
+	if startable {
+		add(renderStatefulSet(s.redis, &s.spec, hash, config.Name, s.statefulSet), s.statefulSet, s.statefulSet != nil)
 	}
 	return changes, stay
 }
 
 // settled tells whether the StatefulSet is as it should be, or as the member stores it, and its controller has seen that.
 func settled(s *state, changes []change) bool {
-	return s.startable() && s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
+	return s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
 		s.statefulSet.Status.ObservedGeneration >= s.statefulSet.Generation &&
 		!slices.ContainsFunc(changes, func(c change) bool { return c.kind == "StatefulSet" || c.kind == "ConfigMap" })
 }

@@ -146,7 +146,7 @@ func TestRender_no_password_outside_the_secret(t *testing.T) {
 		t.Fatal(err)
 	}
 	rendered := []any{
-		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, podHash(&s, version), nil), renderBudget(redis), renderServices(redis, &s),
+		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, podHash(&s, version), renderConfigMap(redis, &s).Name, nil), renderBudget(redis), renderServices(redis, &s),
 	}
 	raw, err := json.Marshal(rendered)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestRenderStatefulSet_is_confined(t *testing.T) {
 		s.PodAntiAffinity = "Required"
 	})
 	s := spec(redis)
-	set := renderStatefulSet(redis, &s, "hash", nil)
+	set := renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)
 	pod := set.Spec.Template.Spec
 	container := pod.Containers[0]
 	if *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks || !*pod.SecurityContext.RunAsNonRoot || *pod.SecurityContext.RunAsUser != 999 ||

@@ -6,6 +6,7 @@ package redis
 import (
 	"embed"
 	"io/fs"
+	"sync"
 )
 
 // scriptFiles run in the Pods with nothing but a POSIX shell's builtins, the server and its client.
@@ -13,8 +14,8 @@ import (
 //go:embed scripts/*.sh
 var scriptFiles embed.FS
 
-// scripts returns the scripts by file name.
-func scripts() map[string]string {
+// scripts returns the scripts by file name. Nobody changes the map.
+var scripts = sync.OnceValue(func() map[string]string {
 	found := map[string]string{}
 	err := fs.WalkDir(scriptFiles, "scripts", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -28,4 +29,4 @@ func scripts() map[string]string {
 		panic("reading embedded scripts: " + err.Error())
 	}
 	return found
-}
+})

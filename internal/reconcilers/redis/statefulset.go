@@ -34,8 +34,9 @@ const (
 	startupFailures = 600
 )
 
-// renderStatefulSet renders the Pods. live is the one that is there, or nil: what is immutable stays as at birth.
-func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash string, live *appsv1.StatefulSet) *appsv1.StatefulSet {
+// renderStatefulSet renders the Pods, which are started with the ConfigMap of that name. live is the one that is there, or
+// nil: what is immutable stays as at birth.
+func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, config string, live *appsv1.StatefulSet) *appsv1.StatefulSet {
 	set := &appsv1.StatefulSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
 		ObjectMeta: childMeta(redis, redis.Name),
@@ -46,8 +47,8 @@ func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
 			Selector:            &metav1.LabelSelector{MatchLabels: selectorLabels(redis.Name)},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: renderPodMetadata(redis, s, hash),
-				Spec:       renderPodSpec(redis, s),
+				ObjectMeta: renderPodMetadata(redis, s, hash, config),
+				Spec:       renderPodSpec(redis, s, config),
 			},
 			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
@@ -65,7 +66,7 @@ func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 }
 
 // renderPodMetadata puts ours on top of what the user asks for: what finds the Pods depends on it.
-func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash string) metav1.ObjectMeta {
+func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, config string) metav1.ObjectMeta {
 	labels, annotations := map[string]string{}, map[string]string{}
 	if s.PodMetadata != nil {
 		maps.Copy(labels, plain(s.PodMetadata.Labels))
@@ -73,7 +74,7 @@ func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash st
 	}
 	maps.Copy(labels, childLabels(redis.Name))
 	annotations[flotillav1.AnnotationSpecHash] = hash
-	annotations[flotillav1.AnnotationConfig] = renderConfigMap(redis, s).Name
+	annotations[flotillav1.AnnotationConfig] = config
 	return metav1.ObjectMeta{Labels: labels, Annotations: annotations}
 }
 
@@ -88,10 +89,10 @@ func renderClaim(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.Persis
 	}
 }
 
-func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec) corev1.PodSpec {
+func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec, config string) corev1.PodSpec {
 	pod := corev1.PodSpec{
 		Containers:                    []corev1.Container{renderContainer(s)},
-		Volumes:                       renderVolumes(redis, s),
+		Volumes:                       renderVolumes(redis, s, config),
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
@@ -160,9 +161,9 @@ func probe(script string, periodSeconds, failures int32) *corev1.Probe {
 	}
 }
 
-func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Volume {
+func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec, config string) []corev1.Volume {
 	volumes := []corev1.Volume{
-		configMapVolume(configVolume, renderConfigMap(redis, s).Name),
+		configMapVolume(configVolume, config),
 		configMapVolume(recordVolume, recordName(redis.Name)),
 	}
 	if s.Auth.Mode == flotillav1.RedisAuthPassword {
