@@ -38,7 +38,7 @@ func loopAfter(in input, looping sets.Set[string], p plan) sets.Set[string] {
 			moved[step].Insert(v.name)
 		}
 		in.node = p.appliedTo(in.node)
-		if p = planWithout(in, looping); p.empty() {
+		if p = planWithout(in, recordOf(in.node), looping); p.empty() {
 			return nil
 		}
 	}

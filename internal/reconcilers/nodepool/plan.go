@@ -115,10 +115,13 @@ type planner struct {
 
 // planNode decides what all pools together want of a node. It is pure, and planning again after the plan has been
 // applied gives an empty plan.
-func planNode(in input) plan {
+func planNode(in input) plan { return planRecorded(in, recordOf(in.node)) }
+
+// planRecorded is planNode for a node whose record has been read.
+func planRecorded(in input, before record) plan {
 	looping := sets.New[string]()
 	for {
-		p := planWithout(in, looping)
+		p := planWithout(in, before, looping)
 		more := loopAfter(in, looping, p)
 		if looping.IsSuperset(more) {
 			return p
@@ -128,12 +131,12 @@ func planNode(in input) plan {
 }
 
 // planWithout plans while the pools in looping keep what they have.
-func planWithout(in input, looping sets.Set[string]) plan {
+func planWithout(in input, before record, looping sets.Set[string]) plan {
 	p := &planner{
 		input:   in,
 		looping: looping,
 		live:    newLiveNode(in.node, in.now),
-		before:  recordOf(in.node),
+		before:  before,
 		after:   record{},
 		wanted:  map[key][]candidate{},
 		holders: map[key][]holder{},

@@ -87,15 +87,19 @@ func survey(in surveyInput) census {
 	sums := newSums()
 	for i := range in.nodes {
 		node := &in.nodes[i]
-		matches, recorded := self.matches(node), c.addRecord(node, in.pool.Name)
-		if !matches && !recorded {
+		matches := self.matches(node)
+		if !matches && !mayRecord(node, in.pool.Name) {
 			continue
 		}
-		planned := planNode(input{
+		before := recordOf(node)
+		if recorded := c.addRecord(before, in.pool.Name); !matches && !recorded {
+			continue
+		}
+		planned := planRecorded(input{
 			node: node, views: views, now: metav1.NewTime(in.now),
 			fought:   func(k key) bool { return in.fought(node, k) },
 			mayEvict: func(v *view) bool { return v != self || turns.turns.Has(node.Name) },
-		})
+		}, before)
 		if o := planned.outcomes[in.pool.Name]; o != nil {
 			c.add(node.Name, matches, o, in.failure)
 		}
@@ -127,11 +131,8 @@ func supposingSelf(pool *flotillav1.NodePool, views []*view) (*view, []*view) {
 }
 
 // addRecord takes the pool's entry in the record of one node into account and reports whether there is one.
-func (c *census) addRecord(node *corev1.Node, poolName string) bool {
-	if !mayRecord(node, poolName) {
-		return false
-	}
-	recorded, ok := recordOf(node)[poolName]
+func (c *census) addRecord(before record, poolName string) bool {
+	recorded, ok := before[poolName]
 	if !ok {
 		return false
 	}

@@ -24,7 +24,7 @@ var testNow = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
 // world is one node and the pools of its member, with the pool controller's part (authority) done by hand.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	node  *corev1.Node
 	pools map[string]*flotillav1.NodePool
 	// last is the plan of the last settle.
@@ -34,7 +34,7 @@ type world struct {
 	mayEvict func(*view) bool
 }
 
-func newWorld(t *testing.T, pools ...*flotillav1.NodePool) *world {
+func newWorld(t testing.TB, pools ...*flotillav1.NodePool) *world {
 	t.Helper()
 	w := &world{t: t, node: newNode("n1", map[string]string{"zone": "a"}), pools: map[string]*flotillav1.NodePool{}}
 	for _, pool := range pools {
@@ -123,7 +123,7 @@ func (w *world) apply() plan {
 	return w.last
 }
 
-func patched(t *testing.T, node *corev1.Node, p plan) *corev1.Node {
+func patched(t testing.TB, node *corev1.Node, p plan) *corev1.Node {
 	t.Helper()
 	data, err := p.patch(node)
 	if err != nil {
