@@ -69,14 +69,14 @@ func Resources(list corev1.ResourceList) corev1.ResourceList {
 	return AddResources(nil, list)
 }
 
-// AddResources adds two lists of quantities. The names that come first in the alphabet stay when there are too many.
+// AddResources adds a list of quantities to a sum, which it changes. The names that come first in the alphabet stay when
+// there are too many.
 func AddResources(sum, list corev1.ResourceList) corev1.ResourceList {
 	if len(list) == 0 {
 		return sum
 	}
-	out := make(corev1.ResourceList, len(sum)+len(list))
-	for name, quantity := range sum {
-		out[name] = quantity.DeepCopy()
+	if sum == nil {
+		sum = make(corev1.ResourceList, len(list))
 	}
 	for name, quantity := range list {
 		if len(name) == 0 || len(name) > maxResourceName || Clip(string(name)) != string(name) {
@@ -85,44 +85,36 @@ func AddResources(sum, list corev1.ResourceList) corev1.ResourceList {
 		if quantity.Sign() < 0 {
 			quantity = resource.Quantity{Format: quantity.Format}
 		}
-		total, found := out[name]
+		total, found := sum[name]
 		if !found {
-			out[name] = quantity.DeepCopy()
+			sum[name] = quantity.DeepCopy()
 			continue
 		}
 		total.Add(quantity)
-		out[name] = total
+		sum[name] = total
 	}
-	if len(out) > maxResourceNames {
-		names := slices.Sorted(maps.Keys(out))
+	if len(sum) > maxResourceNames {
+		names := slices.Sorted(maps.Keys(sum))
 		for _, name := range names[maxResourceNames:] {
-			delete(out, name)
+			delete(sum, name)
 		}
 	}
-	return out
+	return sum
 }
 
-// AddGroups adds two lists of node counts by name, sorted by name; at most 64 stay.
+// AddGroups adds node counts by name to a sum, which it changes and which is sorted by name; at most 64 stay.
 func AddGroups(sum, groups []flotillav1.NodeGroup) []flotillav1.NodeGroup {
-	byName := make(map[string]flotillav1.NodeGroup, len(sum)+len(groups))
-	for _, group := range slices.Concat(sum, groups) {
+	for _, group := range groups {
 		if group.Name == "" || len(group.Name) > maxGroupName || Clip(group.Name) != group.Name {
 			continue
 		}
-		known := byName[group.Name]
-		byName[group.Name] = flotillav1.NodeGroup{
-			Name:       group.Name,
-			NodeCount:  Sum(known.NodeCount, group.NodeCount),
-			ReadyNodes: Sum(known.ReadyNodes, group.ReadyNodes),
+		i, found := slices.BinarySearchFunc(sum, group.Name, func(g flotillav1.NodeGroup, name string) int { return strings.Compare(g.Name, name) })
+		if !found {
+			sum = slices.Insert(sum, i, flotillav1.NodeGroup{Name: group.Name})
 		}
+		sum[i].NodeCount, sum[i].ReadyNodes = Sum(sum[i].NodeCount, group.NodeCount), Sum(sum[i].ReadyNodes, group.ReadyNodes)
 	}
-	var out []flotillav1.NodeGroup
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if len(out) < maxGroups {
-			out = append(out, byName[name])
-		}
-	}
-	return out
+	return sum[:min(len(sum), maxGroups)]
 }
 
 // When returns a time that a member gave, or nil when it cannot be published.
