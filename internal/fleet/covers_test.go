@@ -136,8 +136,8 @@ func fillRandomly(rng *rand.Rand, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if field := v.Field(i); field.CanSet() && rng.IntN(2) == 0 {
+		for _, field := range v.Fields() {
+			if field.CanSet() && rng.IntN(2) == 0 {
 				fillRandomly(rng, field)
 			}
 		}
