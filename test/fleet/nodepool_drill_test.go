@@ -7,7 +7,6 @@ package fleet
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -140,22 +139,23 @@ func restartWritesNothing(t *testing.T, f *fleet) {
 	g.Expect(asked.requests(t, request.write)).To(BeEmpty(), "writes after a restart")
 }
 
-// heartbeatsCostNothing counts what the manager writes while simulated kubelets beat. The control plane of a member writes to
-// its nodes for minutes after they came, so that its writes are not counted.
+// heartbeatsCostNothing counts what the manager writes while simulated kubelets beat. Control planes write to nodes for
+// minutes after they came, and give up on Deployments that get no Pod, so that their writes are not counted.
 func heartbeatsCostNothing(t *testing.T, f *fleet) {
 	g, asked := NewWithT(t), map[string]audit{}
 	f.settled(t, largeMember)
-	for _, name := range f.registered() {
+	for _, name := range append(f.registered(), "hub") {
 		asked[name] = f.audit(t, name)
 	}
-	versions, before := f.nodeVersions(t), f.hubWrites(t)
+	versions := f.nodeVersions(t)
 	select {
 	case <-time.After(heartbeatTime):
 	case <-f.ctx.Done():
 	}
-	g.Expect(cmp.Diff(before, f.hubWrites(t))).To(BeEmpty(), "writes to the hub while nodes beat")
+	// client-go ends a series of events minutes after the last one of them.
+	write := func(r request) bool { return r.write() && (r.ObjectRef.Resource != "events" || r.Verb != "patch") }
 	for name, asked := range asked {
-		g.Expect(asked.requests(t, request.write)).To(BeEmpty(), "writes to %s while nodes beat", name)
+		g.Expect(asked.requests(t, write)).To(BeEmpty(), "writes to %s while nodes beat", name)
 	}
 	beaten := 0
 	for name, version := range f.nodeVersions(t) {
@@ -165,14 +165,6 @@ func heartbeatsCostNothing(t *testing.T, f *fleet) {
 	}
 	g.Expect(beaten).To(BeNumerically(">", largePool/2), "the nodes were heard of meanwhile")
 	t.Logf("%d nodes beat in %v, and nothing was written", beaten, heartbeatTime)
-}
-
-// hubWrites counts what the API server of the hub has accepted.
-func (f *fleet) hubWrites(t *testing.T) map[string]float64 {
-	t.Helper()
-	writes := f.writes(t)
-	maps.DeleteFunc(writes, func(what string, _ float64) bool { return !strings.HasPrefix(what, "hub ") })
-	return writes
 }
 
 func (f *fleet) nodeVersions(t *testing.T) map[string]string {
