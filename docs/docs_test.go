@@ -8,28 +8,36 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 const root = ".."
 
-// pages are the README and what is beside this file, by path.
+// pages are those beside this file, the decisions, and those at the root, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	texts := map[string]string{}
-	for _, path := range append(paths, filepath.Join(root, "README.md")) {
-		raw, err := os.ReadFile(path)
+	for _, pattern := range []string{"*.md", "decisions/*.md", filepath.Join(root, "*.md")} {
+		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[path] = string(raw)
+		for _, path := range paths {
+			texts[path] = read(t, path)
+		}
 	}
 	return texts
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 // definedTests are the names of all tests in the repository.
@@ -84,7 +92,7 @@ func TestPages_link_to_what_exists(t *testing.T) {
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			to, anchor := path, match[2]
 			if match[1] != "" {
-				to = filepath.Join(filepath.Dir(path), match[1])
+				to = strings.TrimPrefix(filepath.Join(filepath.Dir(path), match[1]), "../docs/")
 			}
 			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", path, match[0], err)
@@ -109,11 +117,8 @@ func anchors(text string) map[string]bool {
 
 // The page on installing has a table of what the chart can be told.
 func TestInstall_names_every_value_of_the_chart(t *testing.T) {
-	values, err := os.ReadFile(filepath.Join(root, "charts", "flotilla", "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(string(values), -1)
+	values := read(t, filepath.Join(root, "charts", "flotilla", "values.yaml"))
+	names := regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(values, -1)
 	if len(names) < 5 {
 		t.Fatalf("the chart has the values %v", names)
 	}
@@ -121,6 +126,75 @@ func TestInstall_names_every_value_of_the_chart(t *testing.T) {
 	for _, name := range names {
 		if !strings.Contains(page, "`"+name[1]+"`") && !strings.Contains(page, "`"+name[1]+".") {
 			t.Errorf("install.md does not name the value %s", name[1])
+		}
+	}
+}
+
+func TestPages_name_targets_that_exist(t *testing.T) {
+	defined := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(read(t, filepath.Join(root, "Makefile")), -1) {
+		defined[match[1]] = true
+	}
+	// In a sentence a command is in backquotes, in an example it begins the line.
+	mention := regexp.MustCompile("(?m)(?:`|^)make ([a-z0-9-]+(?: [a-z0-9-]+)*)")
+	mentioned := 0
+	for path, text := range pages(t) {
+		for _, match := range mention.FindAllStringSubmatch(text, -1) {
+			for _, target := range strings.Fields(match[1]) {
+				mentioned++
+				if !defined[target] {
+					t.Errorf("%s names make %s, which does not exist", path, target)
+				}
+			}
+		}
+	}
+	if mentioned < 50 {
+		t.Errorf("the pages name only %d targets", mentioned)
+	}
+}
+
+// The table of areas says for every folder with code whose it is and which tests prove it.
+func TestArchitecture_has_an_area_for_every_folder(t *testing.T) {
+	_, table, _ := strings.Cut(pages(t)["architecture.md"], "### Areas\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var areas []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(table, -1) {
+		for _, path := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			areas = append(areas, path[1])
+			if _, err := os.Stat(filepath.Join(root, path[1])); err != nil {
+				t.Errorf("architecture.md has an area for %s: %v", path[1], err)
+			}
+		}
+	}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != root:
+			return fs.SkipDir
+		case filepath.Ext(path) != ".go":
+			return nil
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if !slices.ContainsFunc(areas, func(area string) bool { return strings.HasPrefix(folder+"/", area+"/") }) {
+			t.Errorf("architecture.md has no area for %s", folder)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDecisions_are_in_the_index(t *testing.T) {
+	index := read(t, "decisions/README.md")
+	paths, err := filepath.Glob("decisions/0*.md")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("there are the decisions %v: %v", paths, err)
+	}
+	for _, path := range paths {
+		if number, _, _ := strings.Cut(filepath.Base(path), "-"); !strings.Contains(index, "["+number+"]("+filepath.Base(path)+")") {
+			t.Errorf("the index of decisions lacks %s", path)
 		}
 	}
 }
