@@ -51,7 +51,7 @@ func TestNewController(t *testing.T) {
 	env := memberTwo
 	namespace := env.Namespace(t)
 	create := func(name string) {
-		g.Expect(env.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})).To(Succeed())
+		g.Expect(env.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: selected()}})).To(Succeed())
 	}
 	create("steady")
 	create("failing")

@@ -11,8 +11,6 @@ import (
 
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // recountPause is how long a count of the caches is put off, so that there are few and what is on its way has arrived.
@@ -30,15 +28,6 @@ type footprint struct {
 	counting       atomic.Bool
 	// stores are set once they are filled.
 	stores atomic.Pointer[[]toolscache.Store]
-}
-
-// limit has the caches counted.
-func (f *footprint) limit(byObject map[client.Object]cache.ByObject) map[client.Object]cache.ByObject {
-	for object, by := range byObject {
-		by.Transform = f.counted(by.Transform)
-		byObject[object] = by
-	}
-	return byObject
 }
 
 // counted counts what a transform has shortened.

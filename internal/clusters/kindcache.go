@@ -5,8 +5,6 @@ package clusters
 
 import (
 	"context"
-	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,10 +22,8 @@ type kindCache struct {
 
 // has says whether objects like this one are cached.
 func (c *kindCache) has(object client.Object) bool {
-	return !slices.ContainsFunc(watchedKinds(), func(kind watchedKind) bool {
-		_, off := c.without[kind.of]
-		return off && reflect.TypeOf(kind.object) == reflect.TypeOf(object)
-	})
+	_, off := c.without[watchedAs(object).of]
+	return !off
 }
 
 // GetInformer implements cache.Informers.

@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,9 +17,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,29 +64,22 @@ func watchedKinds() []watchedKind {
 	}
 }
 
-// cacheByObject says how each watched kind is cached.
-func cacheByObject() map[client.Object]cache.ByObject {
-	byObject := map[client.Object]cache.ByObject{}
+// watchedAs returns how an object is cached: the zero value, which caches all there is, when its kind is not a watched one.
+func watchedAs(object any) watchedKind {
 	for _, kind := range watchedKinds() {
-		by := cache.ByObject{Transform: kind.trim}
-		if by.Transform == nil {
-			by.Transform = cache.TransformStripManagedFields()
+		if reflect.TypeOf(kind.object) == reflect.TypeOf(object) {
+			return kind
 		}
-		if kind.label != "" {
-			by.Label = hasLabel(kind.label)
-		}
-		byObject[kind.object] = by
 	}
-	return byObject
+	return watchedKind{}
 }
 
-// hasLabel selects what carries a label, whatever its value.
-func hasLabel(key string) labels.Selector {
-	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
-	if err != nil {
-		panic(err) // The key is a constant of ours.
+// transform shortens an object before it is cached.
+func (k watchedKind) transform() toolscache.TransformFunc {
+	if k.trim == nil {
+		return cache.TransformStripManagedFields()
 	}
-	return labels.NewSelector().Add(*requirement)
+	return k.trim
 }
 
 // newMapper returns the REST mapper that all members share. A dynamic one would keep everything that a member serves,

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -257,7 +258,7 @@ func (p *Pool) newCluster(name string, way *transport, cached *footprint, off de
 			return &kindCache{Cache: all, scheme: options.Scheme, without: off}, err
 		}
 		o.MapperProvider = func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return p.mapper, nil }
-		o.Cache = cache.Options{ByObject: cached.limit(cacheByObject()), ReaderFailOnMissingInformer: true, SyncPeriod: new(time.Duration)}
+		o.Cache = cache.Options{NewInformer: newInformer(logr.NewContext(cached.lifetime, o.Logger), cached.counted), ReaderFailOnMissingInformer: true}
 		o.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
 	})
 	if err != nil {

@@ -89,13 +89,7 @@ func realisticNode(i int) *corev1.Node {
 // cachedNodeBytes is what a Node takes of the heap once it has come over the wire and through the transform.
 func cachedNodeBytes(tb testing.TB, nodes int) (cached, raw float64) {
 	tb.Helper()
-	transform := cacheByObject()
-	var trim func(any) (any, error)
-	for object, by := range transform {
-		if _, ok := object.(*corev1.Node); ok {
-			trim = by.Transform
-		}
-	}
+	trim := watchedAs(&corev1.Node{}).transform()
 	kept := make([]any, 0, nodes)
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -32,7 +32,8 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// MapFunc says which requests an object of a member leads to. It runs on the informer's goroutine and reads caches only.
+// MapFunc says which requests an object of a member leads to. It runs on the informer's goroutine, which all controllers
+// share: it reads caches only and does not block.
 type MapFunc[T client.Object] func(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, obj T) []Request
 
 // Recovering is a cluster that calls back each time that it has become Ready, after its Snapshot says so and until ctx

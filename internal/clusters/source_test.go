@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -55,18 +56,23 @@ func (c *recoveringCluster) recover() {
 	}
 }
 
+// selected is what a ConfigMap carries that is cached.
+func selected() map[string]string { return map[string]string{flotillav1.LabelRedis: "cart"} }
+
 // syncedCluster starts the caches of a control plane with one kind in them.
 func syncedCluster(t *testing.T, env *testenv.Cluster, namespace string) *recoveringCluster {
 	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
 	member, err := cluster.New(env.Config, func(options *cluster.Options) {
 		options.Scheme = testenv.Scheme()
 		options.Cache.ReaderFailOnMissingInformer = true
 		options.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+		options.Cache.NewInformer = newInformer(ctx, uncounted)
 	})
 	if err != nil {
+		cancel()
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := member.Start(ctx); err != nil {
@@ -108,7 +114,9 @@ func TestWatch(t *testing.T) {
 	env := memberTwo
 	namespace := env.Namespace(t)
 	create := func(name string) *corev1.ConfigMap {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"leadsTo": name}}
+		object := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: selected()}, Data: map[string]string{"leadsTo": name},
+		}
 		g.Expect(env.Client.Create(ctx, object)).To(Succeed())
 		return object
 	}
@@ -142,7 +150,7 @@ func TestWatch(t *testing.T) {
 	g.Expect(taken(g, queue, 2)).To(Equal([]string{"eu-1 elsewhere 0", "eu-1 first 0"}), "an update queues what the old and the new object lead to")
 
 	// The label is filtered out, and the deletion after it is seen, so nothing is still on its way.
-	second.Labels = map[string]string{"unimportant": "true"}
+	second.Labels["unimportant"] = "true"
 	g.Expect(env.Client.Update(ctx, second)).To(Succeed())
 	g.Expect(env.Client.Delete(ctx, second)).To(Succeed())
 	g.Expect(taken(g, queue, 1)).To(Equal([]string{"eu-1 second 0"}), "a deletion is fresh and comes once")
