@@ -18,11 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
 	claimNamespace = "flotilla-system"
 	claimName      = "flotilla-hub"
+	// maxHolder is how much of an identity that someone else wrote into the Lease is quoted.
+	maxHolder = 63
 )
 
 // claim is how a hub says in a member that the member is its own: a Lease that it renews. Teams of the member read there
@@ -75,12 +78,12 @@ func (c claim) contest(lease *coordinationv1.Lease, takeOver string) *refusal {
 	case hubID != c.hubID:
 		return refuseMember(flotillav1.ConditionClaimed, flotillav1.ReasonClaimedByAnotherHub, fmt.Sprintf(
 			"The member is claimed by hub %q; annotate the registration with %s: %q to take it over",
-			cutText(hubID), flotillav1.AnnotationTakeOver, cutText(hubID)))
+			text.Cut(hubID, maxHolder), flotillav1.AnnotationTakeOver, text.Cut(hubID, maxHolder)))
 	case c.expired(lease):
 		return nil
 	default:
 		return refuseMember(flotillav1.ConditionClaimed, flotillav1.ReasonSuperseded,
-			fmt.Sprintf("The member is claimed by another instance %q of this hub; stop one of the two, or give them different ids", cutText(instance)))
+			fmt.Sprintf("The member is claimed by another instance %q of this hub; stop one of the two, or give them different ids", text.Cut(instance, maxHolder)))
 	}
 }
 
@@ -134,13 +137,4 @@ func (c claim) release(ctx context.Context, member client.Client) error {
 	}
 	preconditions := client.Preconditions{UID: new(lease.UID), ResourceVersion: new(lease.ResourceVersion)}
 	return client.IgnoreNotFound(member.Delete(ctx, lease, preconditions))
-}
-
-// cutText cuts a word that a member has written to what may be shown; %q takes care of the rest.
-func cutText(text string) string {
-	const limit = 63
-	if len(text) > limit {
-		return strings.ToValidUTF8(text[:limit], "")
-	}
-	return text
 }

@@ -19,6 +19,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/config/crd"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // MissingField is a field of our schema that a member's lacks.
@@ -269,7 +270,7 @@ func (s served) verdict(installs bool) verdict {
 		}
 		if len(lacking) > 0 {
 			slices.Sort(lacking)
-			message = fmt.Sprintf("%s without %s", message, cutList(slices.Compact(lacking), 5))
+			message = fmt.Sprintf("%s without %s", message, text.List(slices.Compact(lacking), 5))
 		}
 		if installs {
 			remedy = "the manager may not or must not upgrade them"

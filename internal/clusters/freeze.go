@@ -16,6 +16,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
+
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -50,7 +52,7 @@ func readFreeze(object *corev1.ConfigMap) *freeze {
 		return &freeze{}
 	}
 	f := &freeze{selector: labels.Everything(), message: "The freeze switch stops all writes; it gives no reason"}
-	if reason := plainText(object.Data[freezeReason], freezeReasonLimit); reason != "" {
+	if reason := text.Cut(text.Line(object.Data[freezeReason]), freezeReasonLimit); reason != "" {
 		f.message = reason
 	}
 	text := strings.TrimSpace(object.Data[freezeSelector])
@@ -73,11 +75,6 @@ func parseFreezeSelector(text string) (labels.Selector, error) {
 		return labels.Parse(text)
 	}
 	return metav1.LabelSelectorAsSelector(&selector)
-}
-
-// plainText makes one line without control characters of what a person wrote, cut to a number of bytes.
-func plainText(text string, limit int) string {
-	return cut(strings.Join(strings.Fields(clean(Event{Note: text}).Note), " "), limit)
 }
 
 // watchFreeze follows the switch until ctx ends. It returns when the switch has been read, or when that takes too long:

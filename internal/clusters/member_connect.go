@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // attemptInput is what an attempt to connect works from. It does not change while the attempt runs.
@@ -45,7 +46,7 @@ func (in *attemptInput) accepted() verdict { return in.registration.accepted() }
 // accepted is the verdict on a registration whose credential is in use.
 func (r *registration) accepted() verdict {
 	if len(r.contenders) > 0 {
-		return good(flotillav1.ReasonContested, "The credential is in use; the cluster name is also asked for by "+cutList(r.contenders, 3)+", which gets an event and nothing else")
+		return good(flotillav1.ReasonContested, "The credential is in use; the cluster name is also asked for by "+text.List(r.contenders, 3)+", which gets an event and nothing else")
 	}
 	return good(flotillav1.ReasonAccepted, "The credential of the registration is in use")
 }
@@ -243,7 +244,7 @@ func (p *Pool) waitForCaches(ctx context.Context, informers cache.Cache, off den
 		return stores, nil
 	}
 	maps.DeleteFunc(unsynced, func(_ string, informer cache.Informer) bool { return informer.HasSynced() })
-	return nil, fmt.Errorf("reading %s: %w", cutList(slices.Sorted(maps.Keys(unsynced)), 5), context.Cause(ctx))
+	return nil, fmt.Errorf("reading %s: %w", text.List(slices.Sorted(maps.Keys(unsynced)), 5), context.Cause(ctx))
 }
 
 // newCluster makes the cache and the clients of a member. Nothing runs yet.

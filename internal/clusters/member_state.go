@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // update changes what is published, and tells subscribers and publisher when that made a difference.
@@ -115,7 +116,7 @@ func (m *member) onRegistration(ctx context.Context) {
 		}
 	})
 	if len(wanted.contenders) > 0 && !slices.Equal(before.contenders, wanted.contenders) {
-		m.warning(flotillav1.ReasonContested, "Register", "Cluster name is also asked for by "+cutList(wanted.contenders, 3))
+		m.warning(flotillav1.ReasonContested, "Register", "Cluster name is also asked for by "+text.List(wanted.contenders, 3))
 	}
 	if wasHeld && !m.held() && m.session != nil && m.session.claimed && m.health.away == "" {
 		m.session.cluster.recovered()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -132,10 +133,10 @@ func (m *member) showSwept(s *session, silent []string) {
 	case len(s.unread) > 0:
 		v = verdict{status: "False", reason: flotillav1.ReasonWatchStalled, message: fmt.Sprintf(
 			"The member answers, but no watch of %s lasts, so what is known of them is from before; look at what its API server and what is before it answer",
-			cutList(s.unread, 5))}
+			text.List(s.unread, 5))}
 	case len(silent) > 0:
 		v = verdict{status: "False", reason: flotillav1.ReasonWatchStalled, message: fmt.Sprintf(
-			"Nothing was heard of %s for %d min; the watch was opened again", cutList(silent, 5), int(stallTime.Minutes()))}
+			"Nothing was heard of %s for %d min; the watch was opened again", text.List(silent, 5), int(stallTime.Minutes()))}
 	}
 	before := m.snapshot().Off
 	off := kindsOff(s.served.denied, s.unread)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -215,7 +216,7 @@ func (m *member) tellOffboarded(found leftovers) {
 		tell = m.warning
 		note += "; not removed: " + found.String()
 	}
-	tell("ClusterOffboarded", "Offboard", plainText(note, noteLimit))
+	tell("ClusterOffboarded", "Offboard", text.Cut(text.Line(note), noteLimit))
 }
 
 // String lists what stays.
@@ -226,10 +227,10 @@ func (l leftovers) String() string {
 	}
 	if len(l.left) > 0 {
 		slices.Sort(l.left)
-		parts = append(parts, "the finalizers of "+cutList(l.left, namedLeft))
+		parts = append(parts, "the finalizers of "+text.List(l.left, namedLeft))
 	}
 	if l.unknown {
 		parts = append(parts, "finalizers that could not be looked for")
 	}
-	return cutList(parts, len(parts))
+	return text.List(parts, len(parts))
 }

@@ -256,11 +256,3 @@ func checkNotHub(ctx context.Context, api *memberAPI, resources []string) error 
 	}
 	return nil
 }
-
-// cutList joins at most limit items.
-func cutList(items []string, limit int) string {
-	if len(items) <= limit {
-		return strings.Join(items, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ", "), len(items)-limit)
-}

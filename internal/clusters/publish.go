@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // hubWriteTimeout is the deadline of one round of writes to the hub.
@@ -349,9 +350,9 @@ func engagedAs(s Snapshot) verdict {
 		return good(reason, "The member is engaged")
 	case len(on) == 0:
 		return verdict{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(
-			"The member answers, but %s is off there; see APIsServed and CachesSynced", cutList(off, 5))}
+			"The member answers, but %s is off there; see APIsServed and CachesSynced", text.List(off, 5))}
 	default:
-		return good(reason, fmt.Sprintf("The member is engaged; %s is off there, see APIsServed and CachesSynced", cutList(off, 5)))
+		return good(reason, fmt.Sprintf("The member is engaged; %s is off there, see APIsServed and CachesSynced", text.List(off, 5)))
 	}
 }
 

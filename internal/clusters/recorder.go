@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +19,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -111,7 +110,7 @@ func (r *recorder) Record(clusterName multicluster.ClusterName, regarding client
 	// Recorders of a cluster that is away would keep a goroutine with each event for minutes.
 	if snapshot.Writable() {
 		if member, err := r.Members.Member(clusterName); err == nil {
-			member.GetEventRecorder(eventController).Eventf(reference, related, event.Type, event.Reason, event.Action, "%s", cut(event.Note, noteLimit))
+			member.GetEventRecorder(eventController).Eventf(reference, related, event.Type, event.Reason, event.Action, "%s", text.Cut(event.Note, noteLimit))
 		}
 	}
 	if related == nil {
@@ -183,7 +182,7 @@ func (r *recorder) hubUID(reference *corev1.ObjectReference) types.UID {
 
 // hubNote is a note as the hub shows it.
 func hubNote(clusterName multicluster.ClusterName, note string) string {
-	return cut(string(clusterName)+": "+note, noteLimit)
+	return text.Cut(string(clusterName)+": "+note, noteLimit)
 }
 
 // clean makes an event that the API server accepts: it drops those with a wrong word without telling anybody.
@@ -197,24 +196,8 @@ func clean(event Event) Event {
 	if event.Action == "" {
 		event.Action = event.Reason
 	}
-	event.Reason, event.Action = cut(event.Reason, wordLimit), cut(event.Action, wordLimit)
+	event.Reason, event.Action = text.Cut(event.Reason, wordLimit), text.Cut(event.Action, wordLimit)
 	// Notes may quote what a member says.
-	event.Note = strings.Map(func(char rune) rune {
-		if unicode.IsControl(char) {
-			return ' '
-		}
-		return char
-	}, strings.ToValidUTF8(event.Note, ""))
+	event.Note = text.Line(event.Note)
 	return event
-}
-
-// cut shortens valid UTF-8 to a number of bytes, on a character's boundary.
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }

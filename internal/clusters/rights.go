@@ -17,6 +17,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // right is something that the manager does in a member.
@@ -85,7 +86,7 @@ func (d denials) missed() (kinds, names []string) {
 // deniedVerdict is condition APIsServed of a member where kinds are off.
 func deniedVerdict(kinds, names []string) verdict {
 	return verdict{status: "False", reason: flotillav1.ReasonForbidden, message: fmt.Sprintf(
-		"The member does not allow the manager to %s, so %s is off there; apply config/member there", cutList(names, 5), cutList(kinds, 5))}
+		"The member does not allow the manager to %s, so %s is off there; apply config/member there", text.List(names, 5), text.List(kinds, 5))}
 }
 
 // checkRights asks for the rights that the manager needs. A right that is missing switches the kind off that needs it; a
@@ -124,7 +125,7 @@ func (p *Pool) checkRights(ctx context.Context, api *memberAPI, registered *regi
 
 // refuseForbidden refuses a member for rights that are missing.
 func refuseForbidden(names []string) *refusal {
-	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+cutList(names, 5)+"; apply config/member there")
+	return refuseMember(flotillav1.ConditionAPIsServed, flotillav1.ReasonForbidden, "The member does not allow the manager to "+text.List(names, 5)+"; apply config/member there")
 }
 
 // missingRights asks the member for each right, a few at a time.

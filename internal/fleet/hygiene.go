@@ -9,14 +9,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // What a member says is published on the hub only within these limits: a hostile or broken member must not be able to
@@ -30,30 +29,9 @@ const (
 )
 
 // Clip makes a text from a member fit to be published: valid UTF-8 without control characters, at most 256 bytes.
-func Clip(text string) string {
+func Clip(said string) string {
 	// No more than this can survive; the rest is not worth looking at.
-	if len(text) > 4*maxMessageBytes {
-		text = text[:4*maxMessageBytes]
-	}
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))
-	text = strings.TrimSpace(text)
-	if len(text) <= maxMessageBytes {
-		return text
-	}
-	const ellipsis = "…"
-	end := maxMessageBytes - len(ellipsis)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return strings.TrimSpace(text[:end]) + ellipsis
+	return text.Clip(text.Line(text.Cut(said, 4*maxMessageBytes)), maxMessageBytes)
 }
 
 // Count makes a counter from a member fit to be published.

@@ -6,11 +6,11 @@ package fleet
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxNamed is how many clusters a message names.
@@ -240,8 +240,5 @@ func (f Facts) names(keep func(Entry) bool, name func(Entry) string) []string {
 
 // Join lists names for a message: "a, b and 3 more".
 func Join(names []string) string {
-	if len(names) <= maxNamed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+	return text.List(names, maxNamed)
 }

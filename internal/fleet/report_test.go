@@ -266,7 +266,7 @@ func TestClip(t *testing.T) {
 		"plain":                    "plain",
 		"two\nlines\t":             "two lines",
 		"bell\x07 and \xff\xfe":    "bell and",
-		"right-to-left \u202e end": "right-to-left  end",
+		"right-to-left \u202e end": "right-to-left end",
 	}
 	for text, want := range tests {
 		if got := Clip(text); got != want {

@@ -20,6 +20,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxNodes is how many nodes of a NodePool are shown; those that are not ready come first.
@@ -207,7 +208,7 @@ func podBranch(pod *corev1.Pod, redis *flotillav1.Redis) *branch {
 		switch {
 		case status.State.Waiting != nil && status.State.Waiting.Reason != "PodInitializing":
 			b.reason = status.State.Waiting.Reason
-			b.detail = strings.Join(slices.DeleteFunc([]string{oneLine(status.State.Waiting.Message), restarts}, func(s string) bool { return s == "" }), "; ")
+			b.detail = strings.Join(slices.DeleteFunc([]string{text.Line(status.State.Waiting.Message), restarts}, func(s string) bool { return s == "" }), "; ")
 			return b
 		case restarts != "":
 			b.detail = strings.TrimPrefix(b.detail+", "+restarts, ", ")

@@ -21,6 +21,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // detachPage is how many objects are read at once.
@@ -182,7 +183,7 @@ func (t *tool) printLeftBehind(left *leftBehind) {
 		names = append(names, node.Name)
 	}
 	if len(names) > 0 {
-		t.tell("Record on %d %s: %s", len(names), plural(len(names), "node"), cutList(names, 10))
+		t.tell("Record on %d %s: %s", len(names), plural(len(names), "node"), text.List(names, 10))
 	}
 }
 

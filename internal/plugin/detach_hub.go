@@ -16,6 +16,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // detachHub takes from the objects of a hub what only a manager would take off. Copies are in members, and are not asked.
@@ -69,7 +70,7 @@ func (t *tool) printHeld(held []fleet.Object) {
 		}
 		in := "nowhere"
 		if placed := object.GetFleetStatus().PlacedIn; len(placed) > 0 {
-			in = cutList(placed, 10)
+			in = text.List(placed, 10)
 		}
 		t.tell("Finalizer of %s (placed in %s%s)", nameOf(object), in, note)
 	}

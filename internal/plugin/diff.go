@@ -27,6 +27,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxChanges is how many changed fields of a copy are named.
@@ -202,7 +203,7 @@ func isRefusal(err error) bool {
 // refusal is the row of something that is refused.
 func (d *trial) refusal(of target, where, why string) []cell {
 	d.refused++
-	return []cell{{text: of.String()}, {text: where}, {"refused", red}, {text: oneLine(why)}}
+	return []cell{{text: of.String()}, {text: where}, {"refused", red}, {text: text.Line(why)}}
 }
 
 // onHub is the row of the hub.
@@ -213,7 +214,7 @@ func (d *trial) onHub(of target, kind fleet.Kind, before, after fleet.Object, ex
 		return row
 	}
 	if changed := changedFields(kind.Spec(before), kind.Spec(after)); len(changed) > 0 {
-		row[2], row[3] = cell{"changed", yellow}, cell{text: cutList(changed, maxChanges)}
+		row[2], row[3] = cell{"changed", yellow}, cell{text: text.List(changed, maxChanges)}
 	}
 	return row
 }
@@ -222,7 +223,7 @@ func (d *trial) onHub(of target, kind fleet.Kind, before, after fleet.Object, ex
 func (d *trial) inCluster(ctx context.Context, of target, after fleet.Object, name string) []cell {
 	failed := func(err error) []cell {
 		d.refused++
-		return []cell{{text: of.String()}, {text: name}, {"not tried", red}, {text: oneLine(err.Error())}}
+		return []cell{{text: of.String()}, {text: name}, {"not tried", red}, {text: text.Line(err.Error())}}
 	}
 	i := slices.IndexFunc(d.members, func(member flotillav1.MemberCluster) bool { return member.Name == name })
 	if i < 0 {
@@ -246,7 +247,7 @@ func (d *trial) inCluster(ctx context.Context, of target, after fleet.Object, na
 	}
 	want, used := want.Fit(lacks)
 	if len(used) > 0 {
-		return d.refusal(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+cutList(used, maxChanges)+"; apply config/member there")
+		return d.refusal(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+text.List(used, maxChanges)+"; apply config/member there")
 	}
 	row, err := d.tryCopy(ctx, from, of, after, want, name)
 	if err != nil {
@@ -317,7 +318,7 @@ func (d *trial) tryCopy(ctx context.Context, from *site, of target, after fleet.
 	if len(changed) == 0 {
 		return []cell{{text: of.String()}, {text: name}, {"unchanged", plain}, {}}, nil
 	}
-	detail := cutList(changed, maxChanges)
+	detail := text.List(changed, maxChanges)
 	if effect := effectOf(before, stored); effect != "" {
 		detail = effect + ": " + detail
 	}

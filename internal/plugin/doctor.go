@@ -22,6 +22,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -67,10 +68,10 @@ func (e *examination) found(of severity, remedy, format string, args ...any) {
 // failed adds what keeps from looking.
 func (e *examination) failed(of severity, err error) {
 	if known := (*fault)(nil); errors.As(err, &known) {
-		e.found(of, known.remedy, "%s", oneLine(known.err.Error()))
+		e.found(of, known.remedy, "%s", text.Line(known.err.Error()))
 		return
 	}
-	e.found(of, "try again", "%s", oneLine(err.Error()))
+	e.found(of, "try again", "%s", text.Line(err.Error()))
 }
 
 func newDoctor(t *tool) *cobra.Command {
@@ -174,7 +175,7 @@ func (t *tool) examineHub(ctx context.Context, hub *site, members int) *examinat
 		e.fine("the manager is alive")
 	}
 	if freeze := (&corev1.ConfigMap{}); hub.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: "flotilla-freeze"}, freeze) == nil {
-		e.found(warning, "delete ConfigMap "+systemNamespace+"/flotilla-freeze when that is over", "the fleet is frozen: %s", or(oneLine(freeze.Data["reason"])))
+		e.found(warning, "delete ConfigMap "+systemNamespace+"/flotilla-freeze when that is over", "the fleet is frozen: %s", or(text.Line(freeze.Data["reason"])))
 	}
 	return e
 }
@@ -231,7 +232,7 @@ func examineDefinitions(ctx context.Context, e *examination, s *site, apply stri
 		case definition.DeletionTimestamp != nil:
 			e.found(problem, "find out who deletes it; the objects are released, and it can be applied again afterwards", "CRD %s is being deleted", name)
 		case len(paths) > 0:
-			e.found(warning, apply, "CRD %s is older than this build (revision %d, here %d) and lacks %s", name, revision, ours, cutList(paths, 5))
+			e.found(warning, apply, "CRD %s is older than this build (revision %d, here %d) and lacks %s", name, revision, ours, text.List(paths, 5))
 		case revision < ours:
 			e.found(warning, apply, "CRD %s is older than this build: revision %d, here %d", name, revision, ours)
 		case revision > ours:

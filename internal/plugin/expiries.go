@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 func newExpiries(t *tool) *cobra.Command {
@@ -65,7 +66,7 @@ func (t *tool) expiries(ctx context.Context, within time.Duration) error {
 	}
 	table(t.Out, []string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
 	if len(soon) > 0 {
-		return faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", cutList(soon, 10), within)
+		return faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", text.List(soon, 10), within)
 	}
 	return nil
 }

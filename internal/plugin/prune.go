@@ -18,6 +18,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // orphan is a copy that no object of the hub stands for.
@@ -76,7 +77,7 @@ func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
 	for i := range members {
 		orphans, err := findOrphans(ctx, into, &members[i])
 		if err != nil {
-			t.say("%s %s", paint(t.ErrOut, yellow, "!"), oneLine(err.Error()))
+			t.say("%s %s", paint(t.ErrOut, yellow, "!"), text.Line(err.Error()))
 			unseen = append(unseen, members[i].Name)
 		}
 		found = append(found, orphans...)
@@ -92,7 +93,7 @@ func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
 		}
 	}
 	if len(unseen) > 0 {
-		return faultf("pass --member-context CLUSTER=CONTEXT for them", "not looked into: %s", cutList(unseen, 10))
+		return faultf("pass --member-context CLUSTER=CONTEXT for them", "not looked into: %s", text.List(unseen, 10))
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // register makes a cluster a member.
@@ -128,7 +129,7 @@ func (r *register) steps(ctx context.Context, metadata metav1.ObjectMeta) error 
 		}
 		r.undo = append(r.undo, func(ctx context.Context) string {
 			if err := revoke(ctx, r.member, made); err != nil {
-				return oneLine(err.Error())
+				return text.Line(err.Error())
 			}
 			return "the credential is revoked"
 		})
@@ -200,7 +201,7 @@ func (r *register) applyManifests(ctx context.Context, doing func(string)) (stri
 	if len(done.created) > 0 {
 		r.undo = append(r.undo, func(ctx context.Context) string {
 			if _, left := removeObjects(ctx, r.member, done.created); len(left) > 0 {
-				return "not removed from the member: " + cutList(left, 10)
+				return "not removed from the member: " + text.List(left, 10)
 			}
 			return "the rights of the hub in the member are removed"
 		})

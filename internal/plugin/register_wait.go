@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // enter writes the registration and waits until the hub works with the member.
@@ -110,7 +111,7 @@ func firstUnmet(member *flotillav1.MemberCluster) metav1.Condition {
 func (r *register) takeBackRegistration(secret *corev1.Secret) func(context.Context) string {
 	return func(ctx context.Context) string {
 		if err := r.hubSite.Delete(ctx, secret, client.Preconditions{UID: new(secret.UID)}); ignoreGone(err) != nil {
-			return oneLine(r.hubSite.explain(fmt.Sprintf("deleting Secret %s/%s", secret.Namespace, secret.Name), err).Error())
+			return text.Line(r.hubSite.explain(fmt.Sprintf("deleting Secret %s/%s", secret.Namespace, secret.Name), err).Error())
 		}
 		if gone, err := r.awaitGone(ctx, r.hubSite, r.name, undoTimeout, nil); err != nil || !gone {
 			return "the registration is deleted, but the hub has not let go of it yet"

@@ -14,6 +14,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // grant is the right to do one thing with one resource, or with one object of it.
@@ -91,11 +92,11 @@ func (t *tool) examineRights(ctx context.Context, e *examination, into *ways, me
 	all := grantsOf(append(clusterWide, inSystem...))
 	if lacking := t.lacking(held, all, t.kindsOf(ctx, into, member)); len(lacking) > 0 && !review.Status.Incomplete {
 		e.found(warning, "kubectl --context MEMBER apply --server-side -k config/member, unless they are given in some namespaces only (kubectl flotilla rbac)",
-			"the hub's credential lacks rights of config/member: %s", cutList(lacking, 8))
+			"the hub's credential lacks rights of config/member: %s", text.List(lacking, 8))
 	}
 	if surplus := surplusOf(held, all); len(surplus) > 0 {
 		e.found(warning, "take them away: find the bindings with kubectl --context MEMBER get clusterrolebindings,rolebindings -A -o wide | grep "+serviceAccount+"; for members.crds: Install, config/member/crd_installer.yaml is meant",
-			"the hub's credential has rights that it does not need: %s", cutList(surplus, 8))
+			"the hub's credential has rights that it does not need: %s", text.List(surplus, 8))
 		return
 	}
 	e.fine("rights as config/member gives them")

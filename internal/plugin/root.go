@@ -15,6 +15,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // errSaid says that a command has failed and has already told everything.
@@ -33,7 +35,7 @@ func Run(ctx context.Context, version string, args []string, streams genericioop
 	case ctx.Err() != nil:
 		_, _ = fmt.Fprintln(streams.ErrOut, "error: interrupted")
 	default:
-		_, _ = fmt.Fprintln(streams.ErrOut, "error:", oneLine(suggestion(err.Error())))
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", text.Line(suggestion(err.Error())))
 	}
 	return 1
 }
@@ -97,9 +99,6 @@ func suggestion(text string) string {
 	return unknown + "; did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
-// oneLine makes one line of a message of several.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
 // fault is an error that says what to do.
 type fault struct {
 	err    error
@@ -107,7 +106,7 @@ type fault struct {
 }
 
 // Error implements error.
-func (f *fault) Error() string { return oneLine(f.err.Error()) + "; " + f.remedy }
+func (f *fault) Error() string { return text.Line(f.err.Error()) + "; " + f.remedy }
 
 // Unwrap implements the interface of errors.
 func (f *fault) Unwrap() error { return f.err }

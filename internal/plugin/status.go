@@ -18,6 +18,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // watchEvery is how often --watch looks.
@@ -104,7 +105,7 @@ func (t *tool) watchStatus(ctx context.Context, wide bool) error {
 		}
 		trouble := ""
 		if err != nil {
-			trouble = oneLine(err.Error())
+			trouble = text.Line(err.Error())
 		}
 		if state := last.state() + trouble; state != shown || isTerminal(t.Out) {
 			shown = state

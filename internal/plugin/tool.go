@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -168,7 +169,7 @@ func (s *site) memberNamed(ctx context.Context, name string) (*flotillav1.Member
 	}
 	remedy := "no member is registered here: see kubectl flotilla register --help, or check the context"
 	if len(names) > 0 {
-		remedy = "name one of " + cutList(names, 10)
+		remedy = "name one of " + text.List(names, 10)
 	}
 	return nil, faultf(remedy, "no member is called %q", name)
 }
@@ -290,14 +291,6 @@ func condition(conditions []metav1.Condition, kind string) metav1.Condition {
 		return *found
 	}
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
-}
-
-// cutList joins at most limit items.
-func cutList(items []string, limit int) string {
-	if len(items) <= limit {
-		return strings.Join(items, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ", "), len(items)-limit)
 }
 
 // readAll reads what a file of manifests may hold.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const waysHelp = `
@@ -114,7 +115,7 @@ func (t *tool) clusterBranch(ctx context.Context, into *ways, object fleet.Objec
 	if errors.As(err, &known) {
 		err = known.err
 	}
-	b.below = append(b.below, &branch{kind: of.kind.Name, name: of.key.Name, ready: metav1.ConditionUnknown, reason: "NotSeen", detail: oneLine(err.Error())})
+	b.below = append(b.below, &branch{kind: of.kind.Name, name: of.key.Name, ready: metav1.ConditionUnknown, reason: "NotSeen", detail: text.Line(err.Error())})
 	return b, nil
 }
 

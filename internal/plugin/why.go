@@ -22,6 +22,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/docs"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxWarnings is how many events are shown.
@@ -204,7 +205,7 @@ func (t *tool) warnings(ctx context.Context, into *ways, member *flotillav1.Memb
 	var rows [][]cell
 	for i := range about[:min(len(about), maxWarnings)] {
 		event := &about[i]
-		rows = append(rows, []cell{{text: t.ago(timeOf(event))}, {text: event.Regarding.Kind + " " + event.Regarding.Name}, {text: event.Reason}, {text: oneLine(event.Note)}})
+		rows = append(rows, []cell{{text: t.ago(timeOf(event))}, {text: event.Regarding.Kind + " " + event.Regarding.Name}, {text: event.Reason}, {text: text.Line(event.Note)}})
 	}
 	table(t.Out, []string{"AGO", "OBJECT", "REASON", "NOTE"}, rows)
 	return nil

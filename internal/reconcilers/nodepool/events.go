@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 func runtimeClassEvent(reason, note string) *clusters.Event {
@@ -34,25 +34,12 @@ const namesShown = 3
 
 // enumerate lists names for a message: "a, b, c and 2 more".
 func enumerate(names []string) string {
-	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(sorted) <= namesShown {
-		return strings.Join(sorted, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(sorted[:namesShown], ", "), len(sorted)-namesShown)
+	return text.List(slices.Compact(slices.Sorted(slices.Values(names))), namesShown)
 }
 
-// clean makes text from a member fit for a condition: valid UTF-8 without control characters, at most that many bytes.
-func clean(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return strings.TrimSuffix(strings.TrimSpace(text), ".")
+// clean makes what a member says fit for a condition: one line without a period, at most that many bytes.
+func clean(said string, most int) string {
+	return strings.TrimSuffix(strings.TrimSpace(text.Cut(text.Line(said), most)), ".")
 }
 
 // nodeCount is a number of nodes for a message: "1 node", "2 nodes".

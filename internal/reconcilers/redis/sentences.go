@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 func primarySentence(s *state) string {
@@ -78,36 +79,21 @@ func updateSentence(s *state, c counts) string {
 }
 
 // list names the first few: "a, b, c and 3 more".
-func list(names []string) string {
-	if len(names) <= maxListed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
-}
+func list(names []string) string { return text.List(names, maxListed) }
 
 // sentence makes a message of ours from a text that a member wrote: one line, bounded, a capital and no period.
-func sentence(text string) string {
-	text = clause(text)
-	first, size := utf8.DecodeRuneInString(text)
+func sentence(said string) string {
+	said = clause(said)
+	first, size := utf8.DecodeRuneInString(said)
 	if size == 0 {
 		return "No message"
 	}
-	return string(unicode.ToUpper(first)) + text[size:]
+	return string(unicode.ToUpper(first)) + said[size:]
 }
 
 // clause makes somebody else's words fit to stand inside a sentence of ours.
-func clause(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))
-	for len(text) > maxRefusal {
-		_, size := utf8.DecodeLastRuneInString(text)
-		text = text[:len(text)-size]
-	}
-	return strings.TrimRight(strings.TrimSpace(text), ".")
+func clause(said string) string {
+	return strings.TrimRight(strings.TrimSpace(text.Cut(text.Line(said), maxRefusal)), ".")
 }
 
 // asStatus finds the API server's answer in an error, the first of joined ones.
