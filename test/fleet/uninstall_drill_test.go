@@ -102,17 +102,35 @@ func (u *uninstall) block(t *testing.T, heading string, number int) []string {
 	return strings.Split(strings.TrimSpace(ours.Replace(blocks[number])), "\n")
 }
 
-// do runs a block of commands of the page. The manager of the suite is no Pod: it ends with its Deployment.
+// do runs a block of commands of the page. The manager of the suite is no Pod: it gets the environment of its Deployment,
+// has no rollout, and ends with it.
 func (u *uninstall) do(t *testing.T, heading string, number int) {
 	t.Helper()
 	for _, line := range u.block(t, heading, number) {
-		if strings.Contains(line, "delete -f dist/install.yaml") {
+		_, environment, set := strings.Cut(line, " set env deployment/flotilla-manager ")
+		switch {
+		case set:
+			u.stopManager(t)
+			u.manager = u.runManager(t, "hub", hubID, flagsOf(environment)...)
+		case strings.Contains(line, " rollout status deployment/flotilla-manager"):
+			continue
+		case strings.Contains(line, "delete -f dist/install.yaml"):
 			u.stopManager(t)
 		}
 		if out, err := u.run(t, line); err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
 	}
+}
+
+// flagsOf returns the flags that mean the same as variables of the manager.
+func flagsOf(environment string) []string {
+	var flags []string
+	for _, variable := range strings.Fields(environment) {
+		key, value, _ := strings.Cut(strings.TrimPrefix(variable, "FLOTILLA_"), "=")
+		flags = append(flags, "--"+strings.ToLower(strings.ReplaceAll(key, "_", "-")), value)
+	}
+	return flags
 }
 
 // install does what an administrator does for a hub and two members, or does again, and waits for the objects.
