@@ -14,8 +14,8 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// maxEntries is how many clusters a hub object lists.
-const maxEntries = 100
+// MaxEntries is how many clusters a hub object lists.
+const MaxEntries = 100
 
 // Observation is everything that one entry is made from.
 type Observation struct {
@@ -209,36 +209,47 @@ func sentence(err error) string {
 	return text
 }
 
+// Well reports whether there is nothing to say about a cluster but that it is one more.
+func (e Entry) Well() bool {
+	return e.Fate == FateApply && e.Visible && e.Applied && !e.Failed && !e.Progressing && e.Ready == metav1.ConditionTrue
+}
+
 // CountEntries counts entries so that ready + notReady + unknown is always desired.
 func CountEntries(entries []Entry) *flotillav1.ClusterCounts {
-	counts := &flotillav1.ClusterCounts{Desired: int32(len(entries))}
+	counts := &flotillav1.ClusterCounts{}
 	for _, entry := range entries {
-		switch entry.Ready {
-		case metav1.ConditionTrue:
-			counts.Ready++
-		case metav1.ConditionFalse:
-			counts.NotReady++
-		default:
-			counts.Unknown++
-		}
-		if entry.Applied {
-			counts.Applied++
-		}
+		entry.CountInto(counts, 1)
 	}
 	return counts
+}
+
+// CountInto adds an entry to the counts so many times; -1 takes it away again.
+func (e Entry) CountInto(counts *flotillav1.ClusterCounts, times int32) {
+	counts.Desired += times
+	switch e.Ready {
+	case metav1.ConditionTrue:
+		counts.Ready += times
+	case metav1.ConditionFalse:
+		counts.NotReady += times
+	default:
+		counts.Unknown += times
+	}
+	if e.Applied {
+		counts.Applied += times
+	}
 }
 
 // Listed returns the names of the entries that a hub object lists and how many are left out: all up to 100, else the
 // unwell first.
 func Listed(entries []Entry) (names map[string]bool, omitted int32) {
 	kept := entries
-	if len(entries) > maxEntries {
+	if len(entries) > MaxEntries {
 		severity := map[metav1.ConditionStatus]int{metav1.ConditionFalse: 0, metav1.ConditionUnknown: 1, metav1.ConditionTrue: 2}
 		kept = slices.Clone(entries)
 		slices.SortStableFunc(kept, func(a, b Entry) int {
 			return cmp.Or(cmp.Compare(severity[a.Ready], severity[b.Ready]), cmp.Compare(a.Name, b.Name))
 		})
-		kept = kept[:maxEntries]
+		kept = kept[:MaxEntries]
 	}
 	names = make(map[string]bool, len(kept))
 	for _, entry := range kept {

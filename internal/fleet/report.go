@@ -25,8 +25,9 @@ type Facts struct {
 	Invalid error
 	// InvalidOverride is what is wrong with an override, or nil.
 	InvalidOverride error
-	// Entries are sorted by name.
+	// Entries are sorted by name. Those that are well may be left out: Well counts them instead.
 	Entries []Entry
+	Well    int
 	// Wave is how far a change is.
 	Wave Wave
 	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since.
@@ -75,7 +76,7 @@ func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (met
 		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))
 	case !f.HasPlacement:
 		condition.Reason, condition.Message = flotillav1.ReasonNoPlacement, "Set spec.placement to say which clusters get a copy"
-	case !slices.ContainsFunc(f.Entries, stays):
+	case f.Well == 0 && !slices.ContainsFunc(f.Entries, stays):
 		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
 	default:
 		return condition, false
@@ -89,19 +90,19 @@ func (f Facts) ready() (condition metav1.Condition) {
 		return condition
 	}
 	defer func() { condition.Message = sentences(append(f.waits(), f.madeAgain()...), condition.Message) }()
-	total := f.names(stays, plainName)
+	total := f.Well + f.count(stays)
 	unwell := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
 	unknown := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)
 	switch {
 	case len(unwell) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersNotReady
 		condition.Message = "Not ready: " + Join(unwell)
-	case len(unknown) == len(total):
+	case len(unknown) == total:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
 		condition.Message = "Cannot be seen: " + Join(unknown)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReady
-		condition.Message = fmt.Sprintf("%d of %d clusters are ready", len(total)-len(unknown), len(total))
+		condition.Message = fmt.Sprintf("%d of %d clusters are ready", total-len(unknown), total)
 		if len(unknown) > 0 {
 			condition.Message += "; cannot be seen: " + Join(unknown)
 		}
@@ -111,7 +112,7 @@ func (f Facts) ready() (condition metav1.Condition) {
 
 func (f Facts) reachable() metav1.Condition {
 	condition, nothing := f.nothing(flotillav1.ConditionClustersReachable, metav1.ConditionUnknown)
-	if nothing && len(f.Entries) == 0 {
+	if nothing && f.Well+len(f.Entries) == 0 {
 		return condition
 	}
 	unknown := f.names(func(e Entry) bool { return e.Ready == metav1.ConditionUnknown }, nameWithReason)
@@ -121,7 +122,7 @@ func (f Facts) reachable() metav1.Condition {
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReachable
-	condition.Message = fmt.Sprintf("All %d clusters can be seen", len(f.Entries))
+	condition.Message = fmt.Sprintf("All %d clusters can be seen", f.Well+len(f.Entries))
 	return condition
 }
 
@@ -140,7 +141,7 @@ func (f Facts) placed() metav1.Condition {
 		return condition
 	}
 	chosen := func(e Entry) bool { return e.Fate == FateApply && e.Visible }
-	total := f.names(chosen, plainName)
+	total := f.Well + f.count(chosen)
 	failed := f.names(func(e Entry) bool { return chosen(e) && e.Failed }, nameWithReason)
 	missing := f.names(func(e Entry) bool { return chosen(e) && !e.Applied && !e.Failed }, plainName)
 	switch {
@@ -150,15 +151,15 @@ func (f Facts) placed() metav1.Condition {
 	case len(missing) > 0:
 		condition.Reason = flotillav1.ReasonPlacementPending
 		condition.Message = "Waiting for " + Join(missing)
-	case !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Fate == FateApply }):
+	case f.Well == 0 && !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Fate == FateApply }):
 		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
-	case len(total) == 0:
+	case total == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
 		condition.Message = "No chosen cluster can be seen"
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllPlaced
-		condition.Message = fmt.Sprintf("%d clusters carry this generation", len(total))
-		if len(total) == 1 {
+		condition.Message = fmt.Sprintf("%d clusters carry this generation", total)
+		if total == 1 {
 			condition.Message = "1 cluster carries this generation"
 		}
 	}
@@ -191,7 +192,10 @@ func (f Facts) confirmation() string {
 
 func (f Facts) progressing() metav1.Condition {
 	condition := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled}
-	moving := f.names(func(e Entry) bool { return e.Progressing && !slices.Contains(f.Wave.Held, e.Name) }, plainName)
+	moving := f.names(func(e Entry) bool {
+		_, held := slices.BinarySearch(f.Wave.Held, e.Name)
+		return e.Progressing && !held
+	}, plainName)
 	switch {
 	case f.Halt != "":
 		condition.Reason, condition.Message = flotillav1.ReasonRolloutHalted, f.Halt
@@ -226,6 +230,16 @@ func nameWithReason(e Entry) string {
 		return e.Name
 	}
 	return e.Name + " (" + e.Reason + ")"
+}
+
+func (f Facts) count(keep func(Entry) bool) int {
+	count := 0
+	for _, entry := range f.Entries {
+		if keep(entry) {
+			count++
+		}
+	}
+	return count
 }
 
 func (f Facts) names(keep func(Entry) bool, name func(Entry) string) []string {

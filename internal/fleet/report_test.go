@@ -123,7 +123,7 @@ func TestCountEntries_always_add_up(t *testing.T) {
 			t.Fatalf("round %d: %d entries counted as %+v", round, len(entries), counts)
 		}
 		listed, omitted := Listed(entries)
-		if len(listed)+int(omitted) != len(entries) || len(listed) > maxEntries {
+		if len(listed)+int(omitted) != len(entries) || len(listed) > MaxEntries {
 			t.Fatalf("round %d: %d listed and %d omitted of %d", round, len(listed), omitted, len(entries))
 		}
 		for _, condition := range Conditions(Facts{Generation: 1, HasPlacement: true, Entries: entries}) {

@@ -36,6 +36,8 @@ type directory struct {
 	snapshots   map[multicluster.ClusterName]clusters.Snapshot
 	members     map[multicluster.ClusterName]*member
 	subscribers []func(multicluster.ClusterName)
+	// gone counts the members that cannot be seen.
+	gone int32
 }
 
 func newDirectory(names []string) *directory {
@@ -79,8 +81,16 @@ func (d *directory) Subscribe(fn func(multicluster.ClusterName)) {
 // become puts a member into a state. One that is ready again has its keys queued, as the pool does.
 func (d *directory) become(name string, state clusters.State) {
 	d.mu.Lock()
-	d.snapshots[multicluster.ClusterName(name)] = clusters.Snapshot{
+	before, known := d.snapshots[multicluster.ClusterName(name)]
+	after := clusters.Snapshot{
 		Name: multicluster.ClusterName(name), State: state, Accepted: true, Decided: true, Labels: map[string]string{"region": "eu"},
+	}
+	d.snapshots[after.Name] = after
+	if known && !before.Visible() {
+		d.gone--
+	}
+	if !after.Visible() {
+		d.gone++
 	}
 	d.mu.Unlock()
 	for _, fn := range d.subscribers {
@@ -95,13 +105,7 @@ func (d *directory) become(name string, state clusters.State) {
 func (d *directory) away() int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var away int32
-	for _, snapshot := range d.snapshots {
-		if !snapshot.Visible() {
-			away++
-		}
-	}
-	return away
+	return d.gone
 }
 
 // member is a cluster whose API server is a map. What is applied to it is ready at once.

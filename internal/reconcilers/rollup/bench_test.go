@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// benchState is a hub object in 100 clusters, with the status that a pass has written, and what the next pass observes.
-func benchState(kind Kind) (fleet.Object, state) {
+// benchState is a hub object in 100 clusters, with the status that a pass has written, and the view of the next pass.
+func benchState(kind Kind) (fleet.Object, *view) {
 	hubObject := kind.New()
 	hubObject.SetNamespace("shop")
 	hubObject.SetName("web")
@@ -29,11 +29,15 @@ func benchState(kind Kind) (fleet.Object, state) {
 	case *flotillav1.NodePool:
 		object.Spec.Placement = &flotillav1.Placement{All: true}
 	}
-	observed := state{template: "t1", chosen: 100}
+	for i := range 100 {
+		hubObject.GetFleetStatus().PlacedIn = append(hubObject.GetFleetStatus().PlacedIn, fmt.Sprintf("m-%03d", i))
+	}
+	seen := &view{}
+	seen.begin(kind, hubObject)
+	seen.template = "t1"
 	for i := range 100 {
 		name := fmt.Sprintf("m-%03d", i)
-		hubObject.GetFleetStatus().PlacedIn = append(hubObject.GetFleetStatus().PlacedIn, name)
-		observed.clusters = append(observed.clusters, &cluster{
+		seen.put(&cluster{
 			Observation: fleet.Observation{
 				Name: name, Fate: fleet.FateApply,
 				Member: &fleet.Member{Name: name, Accepted: true, Serves: true, Decided: true, Visible: true, Writable: true},
@@ -46,11 +50,8 @@ func benchState(kind Kind) (fleet.Object, state) {
 			chosen: true, placed: true, numbers: benchNumbers(kind),
 		})
 	}
-	report(kind, hubObject, observed, noon)
-	for i, entry := range kind.Entries(hubObject) {
-		observed.clusters[i].Previous = &entry
-	}
-	return hubObject, observed
+	report(kind, hubObject, state{view: seen, stale: seen.outdated(kind, hubObject)}, noon)
+	return hubObject, seen
 }
 
 func benchNumbers(kind Kind) any {
@@ -66,10 +67,10 @@ func benchNumbers(kind Kind) any {
 }
 
 // unchanged is a pass that has nothing to write.
-func unchanged(t testing.TB, kind Kind, before fleet.Object, observed state) {
-	after := before.DeepCopyObject().(fleet.Object)
-	report(kind, after, observed, noon.Add(time.Hour))
-	if !equality.Semantic.DeepEqual(before, after) {
+func unchanged(t testing.TB, kind Kind, before fleet.Object, seen *view) {
+	after := kind.draft(before)
+	report(kind, after, state{view: seen, stale: seen.outdated(kind, before)}, noon.Add(time.Hour))
+	if !equality.Semantic.DeepEqual(kind.written(before), kind.written(after)) {
 		t.Fatal("the status changes")
 	}
 }
@@ -80,8 +81,8 @@ func TestAllocations_when_nothing_changes(t *testing.T) {
 		kind Kind
 		most float64
 	}{{redisKind, 3_300}, {nodePoolKind, 6_400}} {
-		before, observed := benchState(tc.kind)
-		if got := testing.AllocsPerRun(20, func() { unchanged(t, tc.kind, before, observed) }); got > tc.most {
+		before, seen := benchState(tc.kind)
+		if got := testing.AllocsPerRun(20, func() { unchanged(t, tc.kind, before, seen) }); got > tc.most {
 			t.Errorf("%s: %.0f allocations, want at most %.0f", tc.kind.Name, got, tc.most)
 		}
 	}
@@ -90,10 +91,10 @@ func TestAllocations_when_nothing_changes(t *testing.T) {
 func BenchmarkReport_unchanged(b *testing.B) {
 	for _, kind := range Kinds() {
 		b.Run(kind.Name, func(b *testing.B) {
-			before, observed := benchState(kind)
+			before, seen := benchState(kind)
 			b.ReportAllocs()
 			for b.Loop() {
-				unchanged(b, kind, before, observed)
+				unchanged(b, kind, before, seen)
 			}
 		})
 	}
@@ -102,14 +103,11 @@ func BenchmarkReport_unchanged(b *testing.B) {
 func BenchmarkFill(b *testing.B) {
 	for _, kind := range Kinds() {
 		b.Run(kind.Name, func(b *testing.B) {
-			hubObject, observed := benchState(kind)
-			rows := make([]row, 0, len(observed.clusters))
-			for _, c := range observed.clusters {
-				rows = append(rows, row{cluster: c, entry: fleet.EntryOf(c.Observation, 7, noon), listed: true})
-			}
+			hubObject, seen := benchState(kind)
+			listed, _, _ := seen.listing()
 			b.ReportAllocs()
 			for b.Loop() {
-				kind.fill(hubObject, rows)
+				seen.ledger.sums.fill(hubObject, listed)
 			}
 		})
 	}

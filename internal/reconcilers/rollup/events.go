@@ -34,9 +34,9 @@ type change struct {
 	after  flotillav1.ClusterStatus
 }
 
-// changes returns what is news about each cluster, listed or not. before is the list that was published, and omitted is how
+// changes returns what may be news about clusters, listed or not. before is the list that was published, and omitted is how
 // many clusters it left out: what leaves or enters a list of limited length has not changed for that.
-func (s state) changes(before []flotillav1.ClusterStatus, omitted int32) []change {
+func changes(clusters []*cluster, before []flotillav1.ClusterStatus, omitted int32) []change {
 	listed := map[string]*flotillav1.ClusterStatus{}
 	// Those that are ready are left out first. After a restart the list is all that is known of the others.
 	readyListed := false
@@ -45,11 +45,8 @@ func (s state) changes(before []flotillav1.ClusterStatus, omitted int32) []chang
 		readyListed = readyListed || before[i].Ready == metav1.ConditionTrue
 	}
 	var all []change
-	for _, seen := range s.clusters {
-		if seen.told == nil {
-			continue
-		}
-		known := change{before: cmp.Or(seen.said, listed[seen.Name]), after: *seen.told}
+	for _, seen := range clusters {
+		known := change{before: cmp.Or(seen.said, listed[seen.Name]), after: *seen.told()}
 		if known.before == nil && omitted > 0 {
 			if !readyListed {
 				continue
@@ -99,10 +96,9 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) 
 		Name:       after.GetName(),
 		UID:        after.GetUID(),
 	}
-	changes := observed.changes(r.Kind.Entries(before), before.GetFleetStatus().ClustersOmitted)
-	for _, seen := range observed.clusters {
-		seen.said = seen.told
-	}
+	unsaid := observed.view.unsaidClusters()
+	changes := changes(unsaid, r.Kind.Entries(before), before.GetFleetStatus().ClustersOmitted)
+	observed.view.said(unsaid)
 	for _, item := range transitions(changes) {
 		// Events that agree in regarding and related fold into the first one.
 		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: item.names[0]}

@@ -79,11 +79,11 @@ func TestChanges_says_nothing_about_clusters_of_which_nothing_is_known(t *testin
 	entry := func(name string, ready metav1.ConditionStatus) flotillav1.ClusterStatus {
 		return flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: flotillav1.ReasonClusterUnreachable}
 	}
-	after := entry("c-140", metav1.ConditionUnknown)
-	observed := state{clusters: []*cluster{{Observation: fleet.Observation{Name: "c-140"}, told: &after}}}
+	after := fleet.Entry{ClusterStatus: entry("c-140", metav1.ConditionUnknown)}
+	clusters := []*cluster{{Observation: fleet.Observation{Name: "c-140"}, row: &row{entry: after}}}
 	names := func(before []flotillav1.ClusterStatus, omitted int32) []string {
 		var names []string
-		for _, item := range transitions(observed.changes(before, omitted)) {
+		for _, item := range transitions(changes(clusters, before, omitted)) {
 			names = append(names, item.names...)
 		}
 		return names
@@ -103,11 +103,11 @@ func TestReconcile_keeps_what_is_known_of_clusters_outside_the_list_when_the_spe
 	f, redis := manyMembers(t)
 	f.r.views = newViews()
 	f.settle(redis)
-	before := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told
+	before := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told()
 	f.clock.Step(time.Hour)
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.ConflictPolicy = flotillav1.ConflictPolicyAdopt })
 	f.settle(redis)
-	after := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told
+	after := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told()
 	if after == before || !after.Since.Equal(before.Since) {
 		t.Errorf("since %v, was %v", after.Since, before.Since)
 	}

@@ -4,8 +4,6 @@
 package rollup
 
 import (
-	"slices"
-
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
@@ -26,11 +24,41 @@ var nodePoolKind = Kind{
 		status.PlacedIn = nil
 		return &flotillav1.NodePool{Status: status}
 	},
+	draft: func(object fleet.Object) fleet.Object {
+		draft := *object.(*flotillav1.NodePool)
+		placedIn := draft.Status.PlacedIn
+		draft.Status.PlacedIn = nil
+		draft.Status = *draft.Status.DeepCopy()
+		draft.Status.PlacedIn = placedIn
+		return &draft
+	},
 	numbers: func(copied fleet.Object) any {
 		seen := copied.(*flotillav1.NodePool).Status
 		return &nodePoolNumbers{status: seen.Status, counts: seen.NodePoolCounts}
 	},
-	fill: func(hubObject fleet.Object, rows []row) { fillNodePool(hubObject.(*flotillav1.NodePool), rows) },
+	published: func(hubObject fleet.Object) map[string]any {
+		published := map[string]any{}
+		for _, entry := range hubObject.(*flotillav1.NodePool).Status.Clusters {
+			published[entry.Name] = numbersOf(entry)
+		}
+		return published
+	},
+	shown: func(seen *cluster, updated bool, published any) any {
+		numbers, known := seen.numbers.(*nodePoolNumbers)
+		kept, remembered := seen.kept.(*nodePoolNumbers)
+		switch {
+		case known && !updated:
+			shown := *numbers
+			shown.counts.UpdatedNodes = 0
+			return &shown
+		case known || seen.Visible():
+			return seen.numbers
+		case published == nil && remembered:
+			return numbersOf(nodePoolEntry(kept.status, kept.counts))
+		}
+		return published
+	},
+	newSums: func() sums { return newNodePoolSums() },
 }
 
 // nodePoolNumbers are what a NodePool in a member counts.
@@ -39,71 +67,105 @@ type nodePoolNumbers struct {
 	counts flotillav1.NodePoolCounts
 }
 
-// fillNodePool adds up the pools that can be seen.
-func fillNodePool(hubObject *flotillav1.NodePool, rows []row) {
-	status := &hubObject.Status
-	previous := map[string]flotillav1.NodePoolClusterStatus{}
-	for _, entry := range status.Clusters {
-		previous[entry.Name] = entry
+// numbersOf are the numbers that are known of a NodePool whose entry is all that there is.
+func numbersOf(entry flotillav1.NodePoolClusterStatus) *nodePoolNumbers {
+	return &nodePoolNumbers{status: entry.Status, counts: flotillav1.NodePoolCounts{
+		NodeCount: entry.NodeCount, ReadyNodes: entry.ReadyNodes, UpdatedNodes: entry.UpdatedNodes, Allocatable: entry.Allocatable,
+	}}
+}
+
+// nodePoolSums add up the pools that can be seen.
+type nodePoolSums struct {
+	nodes, ready, unschedulable, updated, conflicting int64
+	capacity, allocatable, schedulable, requested     resourceSums
+	architectures, zones                              groupSums
+	// unasked are the pools with nodes of which requests are not known, and undecided those that repeat what was published.
+	unasked, undecided int32
+	verdict            verdict
+}
+
+func newNodePoolSums() *nodePoolSums {
+	return &nodePoolSums{
+		capacity: resourceSums{}, allocatable: resourceSums{}, schedulable: resourceSums{}, requested: resourceSums{},
+		architectures: groupSums{}, zones: groupSums{},
 	}
+}
+
+func (s *nodePoolSums) count(r *row, times int32) {
+	seen, known := r.shown.(*nodePoolNumbers)
+	if !known {
+		seen = &nodePoolNumbers{}
+	}
+	s.verdict.count(r.entry, publishable(seen.status), times)
+	if !r.entry.Visible {
+		return
+	}
+	if r.undecided {
+		s.undecided += times
+	}
+	counts := seen.counts
+	if counts.NodeCount != 0 && len(counts.Requested) == 0 {
+		s.unasked += times
+	}
+	add(&s.nodes, counts.NodeCount, times)
+	add(&s.ready, counts.ReadyNodes, times)
+	add(&s.unschedulable, counts.UnschedulableNodes, times)
+	add(&s.updated, counts.UpdatedNodes, times)
+	add(&s.conflicting, counts.ConflictingNodes, times)
+	s.capacity.count(counts.Capacity, times)
+	s.allocatable.count(counts.Allocatable, times)
+	s.schedulable.count(counts.Schedulable, times)
+	s.requested.count(counts.Requested, times)
+	s.architectures.count(counts.Architectures, times)
+	s.zones.count(counts.Zones, times)
+}
+
+func (s *nodePoolSums) fill(hubObject fleet.Object, listed []*row) {
+	status := &hubObject.(*flotillav1.NodePool).Status
 	published := status.NodePoolCounts
-	status.ObservedGeneration = hubObject.Generation
-	status.NodePoolCounts = flotillav1.NodePoolCounts{}
-	status.OwnedKeys, status.Plan, status.Clusters = nil, nil, nil
-	numbers := make([]numbered, 0, len(rows))
-	requestsKnown := true
-	for _, row := range rows {
-		entry := flotillav1.NodePoolClusterStatus{}
-		counts := flotillav1.NodePoolCounts{}
-		switch {
-		case row.numbers != nil:
-			seen := row.numbers.(*nodePoolNumbers)
-			counts = seen.counts
-			if !row.updated() {
-				counts.UpdatedNodes = 0
-			}
-			entry = nodePoolEntry(seen.status, counts)
-		case !row.Visible():
-			published, listed := previous[row.Name]
-			if kept, ok := row.kept.(*nodePoolNumbers); ok && !listed {
-				published = nodePoolEntry(kept.status, kept.counts)
-			}
-			entry = published
-			counts = flotillav1.NodePoolCounts{
-				NodeCount: entry.NodeCount, ReadyNodes: entry.ReadyNodes, UpdatedNodes: entry.UpdatedNodes, Allocatable: entry.Allocatable,
-			}
-		}
-		entry.ClusterStatus = row.entry.ClusterStatus
-		if row.entry.Visible {
-			addCounts(&status.NodePoolCounts, counts)
-			requestsKnown = requestsKnown && (counts.NodeCount == 0 || len(counts.Requested) > 0)
-		}
-		numbers = append(numbers, numbered{row.entry, entry.Status})
-		if row.listed {
-			status.Clusters = append(status.Clusters, entry)
-		}
+	status.ObservedGeneration = hubObject.GetGeneration()
+	status.NodePoolCounts = flotillav1.NodePoolCounts{
+		NodeCount: total(s.nodes), ReadyNodes: total(s.ready), UnschedulableNodes: total(s.unschedulable),
+		UpdatedNodes: total(s.updated), ConflictingNodes: total(s.conflicting),
+		Capacity: s.capacity.list(), Allocatable: s.allocatable.list(), Schedulable: s.schedulable.list(),
+		Architectures: s.architectures.list(), Zones: s.zones.list(),
 	}
-	if !requestsKnown {
+	if s.unasked == 0 {
 		// Half a sum would look like room that is not there.
-		status.Requested = nil
+		status.Requested = s.requested.list()
 	}
 	status.Utilize()
-	if slices.ContainsFunc(rows, func(r row) bool { return r.Undecided() && r.entry.Visible }) {
+	if s.undecided > 0 {
 		// The list does not have these, so what was published about an undecided cluster cannot be told apart.
 		status.UnschedulableNodes, status.ConflictingNodes = published.UnschedulableNodes, published.ConflictingNodes
 		status.Capacity, status.Schedulable = published.Capacity, published.Schedulable
 		status.Requested, status.Utilization = published.Requested, published.Utilization
 		status.Architectures, status.Zones = published.Architectures, published.Zones
 	}
-	status.Status = statusOf(numbers)
+	status.OwnedKeys, status.Plan, status.Clusters = nil, nil, nil
+	for _, row := range listed {
+		entry := flotillav1.NodePoolClusterStatus{}
+		if seen, known := row.shown.(*nodePoolNumbers); known {
+			entry = nodePoolEntry(seen.status, seen.counts)
+		}
+		entry.ClusterStatus = row.entry.ClusterStatus
+		status.Clusters = append(status.Clusters, entry)
+	}
+	status.Status = s.verdict.status()
+}
+
+// publishable is a status number of a member, or 0 when it is none.
+func publishable(status int32) int32 {
+	switch status {
+	case statusNoneReachable, statusApplyErrors, statusConflicts, statusPartial, statusApplied:
+		return status
+	}
+	return 0
 }
 
 func nodePoolEntry(status int32, counts flotillav1.NodePoolCounts) flotillav1.NodePoolClusterStatus {
-	if !slices.Contains([]int32{statusNoneReachable, statusApplyErrors, statusConflicts, statusPartial, statusApplied}, status) {
-		status = 0
-	}
 	return flotillav1.NodePoolClusterStatus{
-		Status:       status,
+		Status:       publishable(status),
 		NodeCount:    fleet.Count(counts.NodeCount),
 		ReadyNodes:   fleet.Count(counts.ReadyNodes),
 		UpdatedNodes: fleet.Count(counts.UpdatedNodes),
@@ -111,46 +173,44 @@ func nodePoolEntry(status int32, counts flotillav1.NodePoolCounts) flotillav1.No
 	}
 }
 
-func addCounts(sum *flotillav1.NodePoolCounts, counts flotillav1.NodePoolCounts) {
-	sum.NodeCount = fleet.Sum(sum.NodeCount, counts.NodeCount)
-	sum.ReadyNodes = fleet.Sum(sum.ReadyNodes, counts.ReadyNodes)
-	sum.UnschedulableNodes = fleet.Sum(sum.UnschedulableNodes, counts.UnschedulableNodes)
-	sum.UpdatedNodes = fleet.Sum(sum.UpdatedNodes, counts.UpdatedNodes)
-	sum.ConflictingNodes = fleet.Sum(sum.ConflictingNodes, counts.ConflictingNodes)
-	sum.Capacity = fleet.AddResources(sum.Capacity, counts.Capacity)
-	sum.Allocatable = fleet.AddResources(sum.Allocatable, counts.Allocatable)
-	sum.Schedulable = fleet.AddResources(sum.Schedulable, counts.Schedulable)
-	sum.Requested = fleet.AddResources(sum.Requested, counts.Requested)
-	sum.Architectures = fleet.AddGroups(sum.Architectures, counts.Architectures)
-	sum.Zones = fleet.AddGroups(sum.Zones, counts.Zones)
+// verdict counts the clusters that are chosen by what is true of them.
+type verdict struct{ all, visible, failed, conflicting, partial int32 }
+
+func (v *verdict) count(entry fleet.Entry, status, times int32) {
+	if entry.Fate == fleet.FateRemove {
+		return
+	}
+	v.all += times
+	if !entry.Visible {
+		v.partial += times
+		return
+	}
+	v.visible += times
+	conflict := entry.Reason == flotillav1.ReasonNameConflict || status == statusConflicts
+	if entry.Failed && !conflict || status == statusApplyErrors {
+		v.failed += times
+	}
+	if conflict {
+		v.conflicting += times
+	}
+	if !entry.Applied && entry.Fate == fleet.FateApply || status != statusApplied {
+		v.partial += times
+	}
 }
 
-// numbered is a cluster's entry with the number that its copy shows.
-type numbered struct {
-	fleet.Entry
-	status int32
-}
-
-// statusOf is the one number that a NodePool on the hub shows: the worst thing that is true of a chosen cluster, and 0
-// when none is chosen. A change that is still on its way counts as partial.
-func statusOf(entries []numbered) int32 {
-	entries = slices.DeleteFunc(slices.Clone(entries), func(e numbered) bool { return e.Fate == fleet.FateRemove })
-	visible := func(e numbered) bool { return e.Visible }
-	conflict := func(e numbered) bool { return e.Reason == flotillav1.ReasonNameConflict || e.status == statusConflicts }
+// status is the one number that a NodePool on the hub shows: the worst thing that is true of a chosen cluster, and 0 when
+// none is chosen. A change that is still on its way counts as partial.
+func (v *verdict) status() int32 {
 	switch {
-	case len(entries) == 0:
+	case v.all == 0:
 		return 0
-	case !slices.ContainsFunc(entries, visible):
+	case v.visible == 0:
 		return statusNoneReachable
-	case slices.ContainsFunc(entries, func(e numbered) bool {
-		return e.Visible && (e.Failed && !conflict(e) || e.status == statusApplyErrors)
-	}):
+	case v.failed > 0:
 		return statusApplyErrors
-	case slices.ContainsFunc(entries, func(e numbered) bool { return e.Visible && conflict(e) }):
+	case v.conflicting > 0:
 		return statusConflicts
-	case slices.ContainsFunc(entries, func(e numbered) bool {
-		return !e.Visible || !e.Applied && e.Fate == fleet.FateApply || e.status != statusApplied
-	}):
+	case v.partial > 0:
 		return statusPartial
 	default:
 		return statusApplied

@@ -18,10 +18,9 @@ func TestFillNodePool_adds_up_what_Pods_ask_for(t *testing.T) {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(quantity)}
 	}
 	member := func(name string, nodes int32, requested corev1.ResourceList) row {
-		r := row{cluster: &cluster{numbers: &nodePoolNumbers{
+		r := row{entry: fleet.Entry{Visible: true}, shown: &nodePoolNumbers{
 			counts: flotillav1.NodePoolCounts{NodeCount: nodes, Allocatable: cpu("4"), Requested: requested},
-		}}}
-		r.entry = fleet.Entry{Visible: true}
+		}}
 		r.entry.Name = name
 		return r
 	}
@@ -38,7 +37,11 @@ func TestFillNodePool_adds_up_what_Pods_ask_for(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pool := &flotillav1.NodePool{}
-			fillNodePool(pool, tc.rows)
+			sums := newNodePoolSums()
+			for _, row := range tc.rows {
+				sums.count(&row, 1)
+			}
+			sums.fill(pool, nil)
 			requested, known := pool.Status.Requested[corev1.ResourceCPU]
 			if known != (tc.requested != "") || known && requested.String() != tc.requested {
 				t.Errorf("requested: got %v", pool.Status.Requested)

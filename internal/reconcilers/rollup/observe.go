@@ -18,13 +18,11 @@ import (
 
 // state is everything that a pass has read about a hub object's clusters.
 type state struct {
-	// clusters are those chosen and those that may have a copy, sorted by name.
-	clusters []*cluster
+	// view has all of them, and stale are those of which the rows are made anew, sorted by name.
+	view  *view
+	stale []*cluster
 	// invalid is why the placement cannot be understood, and invalidOverride is what is wrong with an override.
 	invalid, invalidOverride error
-	// template names the change that the copies should carry, and chosen is for how many clusters it is.
-	template string
-	chosen   int
 	// omitted is how many clusters the published list leaves out.
 	omitted int32
 }
@@ -36,18 +34,30 @@ type cluster struct {
 	chosen, placed bool
 	// numbers are what the copy's status counts, as the kind has them; nil without a copy.
 	numbers any
-	// told is the entry that the last pass has made, and kept are the numbers from when the copy was seen last. They stand in
-	// for the published entry of a cluster that the list leaves out.
-	told *flotillav1.ClusterStatus
-	kept any
+	// row is what the last pass has made of the cluster, and kept are the numbers from when the copy was seen last. They stand
+	// in for the published entry of a cluster that the list leaves out.
+	row *row
+	// counted says that the row is in the ledger of the view.
+	counted bool
+	kept    any
 	// said is the entry that the last events were about.
 	said *flotillav1.ClusterStatus
+	// done and undecided are about the turn of the cluster, unless that is open.
+	done, undecided bool
+}
+
+// told is the entry that the last pass has made; nil before the first one.
+func (c *cluster) told() *flotillav1.ClusterStatus {
+	if c.row == nil {
+		return nil
+	}
+	return &c.row.entry.ClusterStatus
 }
 
 // tooEarly reports whether a pass would have to change what is published about a cluster that this process has not
 // decided on: one that the published list leaves out, so that there is nothing to repeat. Deciding takes seconds.
 func (s state) tooEarly() bool {
-	return s.omitted > 0 && slices.ContainsFunc(s.clusters, func(c *cluster) bool { return c.Undecided() && c.Previous == nil })
+	return s.omitted > 0 && slices.ContainsFunc(s.stale, func(c *cluster) bool { return c.Undecided() && c.Previous == nil })
 }
 
 func (c *cluster) labels() map[string]string {
@@ -73,7 +83,8 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 		changed = union(changed, difference(seen.placedIn, hubObject.GetFleetStatus().PlacedIn))
 		changed = union(changed, redeparted(seen.departing, hubObject.GetFleetStatus().Departing))
 	}
-	seen.placedIn, seen.departing = slices.Clone(hubObject.GetFleetStatus().PlacedIn), slices.Clone(hubObject.GetFleetStatus().Departing)
+	// What the hub's cache shows is replaced and never changed.
+	seen.placedIn, seen.departing = hubObject.GetFleetStatus().PlacedIn, hubObject.GetFleetStatus().Departing
 	var again []string
 	for _, name := range changed {
 		read, err := r.look(ctx, seen, hubObject, name)
@@ -88,20 +99,10 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 	seen.past = nil
 	r.views.keep(key, seen, again)
 
-	previous := entriesByName(r.Kind, hubObject)
-	observed := state{invalid: seen.invalid, invalidOverride: seen.invalidOverride(), template: seen.template, omitted: hubObject.GetFleetStatus().ClustersOmitted}
-	observed.clusters = make([]*cluster, 0, len(seen.clusters))
-	for _, name := range seen.sorted() {
-		found := seen.clusters[name]
-		if found.Previous = previous[name]; found.Previous == nil {
-			found.Previous = found.told
-		}
-		if found.chosen {
-			observed.chosen++
-		}
-		observed.clusters = append(observed.clusters, found)
-	}
-	return observed, nil
+	return state{
+		view: seen, stale: seen.outdated(r.Kind, hubObject), invalid: seen.invalid, invalidOverride: seen.invalidOverride(),
+		omitted: hubObject.GetFleetStatus().ClustersOmitted,
+	}, nil
 }
 
 func (r *Reconciler) roster() roster.Roster {
@@ -141,7 +142,8 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 	}
 	found.Fate = fateOf(found, hubObject, copied, seen.invalid != nil)
 	if before := cmp.Or(seen.clusters[name], seen.past[name]); before != nil {
-		found.told, found.said = before.told, before.said
+		found.row, found.said = before.row, before.said
+		found.counted = before.counted && seen.clusters[name] != nil
 		if !found.Visible() {
 			found.kept = cmp.Or(before.numbers, before.kept)
 		}
@@ -186,14 +188,6 @@ func fateOf(c *cluster, hubObject, copied fleet.Object, invalid bool) fleet.Fate
 		annotations = copied.GetAnnotations()
 	}
 	return fleet.FateOf(hubObject, c.Name, c.Member, c.chosen, annotations)
-}
-
-func entriesByName(kind Kind, hubObject fleet.Object) map[string]*flotillav1.ClusterStatus {
-	byName := map[string]*flotillav1.ClusterStatus{}
-	for _, entry := range kind.Entries(hubObject) {
-		byName[entry.Name] = &entry
-	}
-	return byName
 }
 
 func union(a, b []string) []string {

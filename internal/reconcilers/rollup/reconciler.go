@@ -70,10 +70,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 		r.tally.note(key, before)
 		return ctrl.Result{}, nil
 	}
-	hubObject := before.DeepCopyObject().(fleet.Object)
+	hubObject := r.Kind.draft(before)
 	wave := report(r.Kind, hubObject, state, r.Clock.Now())
 	r.tally.note(key, hubObject)
-	if equality.Semantic.DeepEqual(before, hubObject) {
+	if equality.Semantic.DeepEqual(r.Kind.written(before), r.Kind.written(hubObject)) {
 		r.transit.settle(req.NamespacedName, hubObject)
 		return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 	}

@@ -5,6 +5,7 @@ package rollup
 
 import (
 	"cmp"
+	"math"
 
 	"k8s.io/utils/ptr"
 
@@ -19,71 +20,74 @@ var redisKind = Kind{
 		status.PlacedIn = nil
 		return &flotillav1.Redis{Status: status}
 	},
+	draft: func(object fleet.Object) fleet.Object {
+		draft := *object.(*flotillav1.Redis)
+		placedIn := draft.Status.PlacedIn
+		draft.Status.PlacedIn = nil
+		draft.Status = *draft.Status.DeepCopy()
+		draft.Status.PlacedIn = placedIn
+		return &draft
+	},
 	numbers: func(copied fleet.Object) any {
 		seen := copied.(*flotillav1.Redis).Status
 		return redisNumbers{
 			replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas, asked: ptr.Deref(copied.(*flotillav1.Redis).Spec.Replicas, 1),
 		}
 	},
-	fill: func(hubObject fleet.Object, rows []row) { fillRedis(hubObject.(*flotillav1.Redis), rows) },
+	published: func(hubObject fleet.Object) map[string]any {
+		published := map[string]any{}
+		for _, entry := range hubObject.(*flotillav1.Redis).Status.Clusters {
+			published[entry.Name] = redisNumbers{replicas: entry.Replicas, ready: entry.ReadyReplicas, updated: entry.UpdatedReplicas}
+		}
+		return published
+	},
+	shown: func(seen *cluster, updated bool, published any) any {
+		numbers, known := seen.numbers.(redisNumbers)
+		switch {
+		case known && !updated:
+			numbers.updated = 0
+			return numbers
+		case known || seen.Visible():
+			return seen.numbers
+		}
+		return cmp.Or(published, seen.kept)
+	},
+	newSums: func() sums { return &redisSums{} },
 }
 
 // redisNumbers are what a Redis in a member counts, and how many replicas its spec asks for.
 type redisNumbers struct{ replicas, ready, updated, asked int32 }
 
-// fillRedis adds up the Redises that can be seen. What is asked for is added up over all that are chosen.
-func fillRedis(hubObject *flotillav1.Redis, rows []row) {
-	status := &hubObject.Status
-	previous := map[string]flotillav1.RedisClusterStatus{}
-	for _, entry := range status.Clusters {
-		previous[entry.Name] = entry
+// redisSums add up the Redises that can be seen. What is asked for is added up over all that are chosen.
+type redisSums struct{ replicas, ready, updated, desired int64 }
+
+func (s *redisSums) count(r *row, times int32) {
+	// A copy that is only kept is not asked for, so it is not added to what there is either.
+	if seen, ok := r.shown.(redisNumbers); ok && r.entry.Visible && r.entry.Fate != fleet.FateLeave {
+		add(&s.replicas, seen.replicas, times)
+		add(&s.ready, seen.ready, times)
+		add(&s.updated, seen.updated, times)
 	}
-	status.ObservedGeneration = hubObject.Generation
-	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas, status.DesiredReplicas = 0, 0, 0, 0
+	add(&s.desired, r.asked, times)
+}
+
+func (s *redisSums) fill(hubObject fleet.Object, listed []*row) {
+	status := &hubObject.(*flotillav1.Redis).Status
+	status.ObservedGeneration = hubObject.GetGeneration()
+	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas = total(s.replicas), total(s.ready), total(s.updated)
+	status.DesiredReplicas = total(s.desired)
 	status.Selector, status.Primary, status.Members, status.Clusters = "", "", nil, nil
-	for _, row := range rows {
-		entry := flotillav1.RedisClusterStatus{}
-		switch {
-		case row.numbers != nil:
-			seen := row.numbers.(redisNumbers)
-			entry.Replicas, entry.ReadyReplicas = fleet.Count(seen.replicas), fleet.Count(seen.ready)
-			if row.updated() {
-				entry.UpdatedReplicas = fleet.Count(seen.updated)
-			}
-		case !row.Visible():
-			published, listed := previous[row.Name]
-			if kept, ok := row.kept.(redisNumbers); ok && !listed {
-				published.Replicas, published.ReadyReplicas = fleet.Count(kept.replicas), fleet.Count(kept.ready)
-				published.UpdatedReplicas = fleet.Count(kept.updated)
-			}
-			entry = published
+	for _, row := range listed {
+		entry := flotillav1.RedisClusterStatus{ClusterStatus: row.entry.ClusterStatus}
+		if seen, ok := row.shown.(redisNumbers); ok {
+			entry.Replicas, entry.ReadyReplicas, entry.UpdatedReplicas = fleet.Count(seen.replicas), fleet.Count(seen.ready), fleet.Count(seen.updated)
 		}
-		entry.ClusterStatus = row.entry.ClusterStatus
-		// A copy that is only kept is not asked for, so it is not added to what there is either.
-		if row.entry.Visible && row.Fate != fleet.FateLeave {
-			status.Replicas = fleet.Sum(status.Replicas, entry.Replicas)
-			status.ReadyReplicas = fleet.Sum(status.ReadyReplicas, entry.ReadyReplicas)
-			status.UpdatedReplicas = fleet.Sum(status.UpdatedReplicas, entry.UpdatedReplicas)
-		}
-		if row.Fate == fleet.FateApply && row.WantError == nil {
-			status.DesiredReplicas = fleet.Sum(status.DesiredReplicas, replicasOf(row, entry))
-		}
-		if row.listed {
-			status.Clusters = append(status.Clusters, entry)
-		}
+		status.Clusters = append(status.Clusters, entry)
 	}
 }
 
-// replicasOf is how many replicas the spec of a copy asks for. Where the hub leaves that to the member, the copy tells; as
-// long as it cannot be seen, the last number of Pods stands in.
-func replicasOf(r row, entry flotillav1.RedisClusterStatus) int32 {
-	if replicas, ok := r.Want.Spec["replicas"].(int64); ok {
-		return int32(replicas)
-	}
-	for _, numbers := range []any{r.numbers, r.kept} {
-		if seen, ok := numbers.(redisNumbers); ok {
-			return fleet.Count(seen.asked)
-		}
-	}
-	return cmp.Or(entry.Replicas, 1)
-}
+// add adds a counter from a member so many times.
+func add(sum *int64, value, times int32) { *sum += int64(fleet.Count(value)) * int64(times) }
+
+// total is a sum as far as it can be published.
+func total(sum int64) int32 { return int32(min(sum, math.MaxInt32)) }

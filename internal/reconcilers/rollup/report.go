@@ -4,6 +4,8 @@
 package rollup
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -15,49 +17,47 @@ import (
 // Kind adds to a kind how its numbers are rolled up.
 type Kind struct {
 	fleet.Kind
-	// numbers returns what the status of a copy counts, for fill. It shares with the copy only what nobody changes.
+	// numbers returns what the status of a copy counts. It shares with the copy only what nobody changes.
 	numbers func(copied fleet.Object) any
+	// published returns the numbers of each entry that a hub object lists, as numbers does, by name of the cluster.
+	published func(hubObject fleet.Object) map[string]any
+	// shown returns the numbers that an entry shows: those of the copy, or else those that are published, or kept.
+	shown func(seen *cluster, updated bool, published any) any
+	// newSums returns empty totals.
+	newSums func() sums
+	// draft returns an object with a status of its own but for placedIn; the rest is shared.
+	draft func(fleet.Object) fleet.Object
 	// written returns an object that has nothing but what roll-up writes, which is shared: the status without placedIn.
 	written func(fleet.Object) fleet.Object
+}
+
+// sums are the totals of a kind over the clusters of a hub object.
+type sums interface {
+	// count adds what a row counts so many times; -1 takes it away again.
+	count(r *row, times int32)
 	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
-	fill func(hubObject fleet.Object, rows []row)
+	fill(hubObject fleet.Object, listed []*row)
 }
 
 // Kinds are the kinds that are rolled up.
 func Kinds() []Kind { return []Kind{redisKind, nodePoolKind} }
 
-// row is one cluster with the entry that was made from it.
-type row struct {
-	*cluster
-	entry fleet.Entry
-	// listed says that the entry is among those that the hub object lists.
-	listed bool
-}
-
 // updated reports whether the copy's own counts of what is updated are about the current generation.
-func (r row) updated() bool {
-	return r.Copy != nil && r.entry.Applied && r.Copy.ObservedGeneration >= r.Copy.Generation
+func (c *cluster) updated(applied bool) bool {
+	return c.Copy != nil && applied && c.Copy.ObservedGeneration >= c.Copy.Generation
 }
 
 // report fills in the whole status but placedIn, and returns how far a change is.
 func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fleet.Wave {
 	generation := hubObject.GetGeneration()
 	wave := observed.wave(hubObject, now)
-	entries := make([]fleet.Entry, 0, len(observed.clusters))
-	for _, seen := range observed.clusters {
-		seen.Held = contains(wave.Held, seen.Name)
-		entries = append(entries, fleet.EntryOf(seen.Observation, generation, now))
-	}
-	listed, omitted := fleet.Listed(entries)
-	rows := make([]row, 0, len(entries))
-	for i, entry := range entries {
-		rows = append(rows, row{cluster: observed.clusters[i], entry: entry, listed: listed[entry.Name]})
-		observed.clusters[i].told = &entry.ClusterStatus
-	}
+	observed.view.account(kind, hubObject, observed.stale, wave.Held, now)
+	listed, unwell, omitted := observed.view.listing()
 	status := hubObject.GetFleetStatus()
-	status.ClusterCounts = fleet.CountEntries(entries)
+	counts := observed.view.ledger.counts
+	status.ClusterCounts = &counts
 	status.ClustersOmitted = omitted
-	kind.fill(hubObject, rows)
+	observed.view.ledger.sums.fill(hubObject, listed)
 
 	conditions := fleet.Conditions(fleet.Facts{
 		Generation:      generation,
@@ -65,7 +65,8 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Deleting:        hubObject.GetDeletionTimestamp() != nil,
 		Invalid:         observed.invalid,
 		InvalidOverride: observed.invalidOverride,
-		Entries:         entries,
+		Entries:         unwell,
+		Well:            int(counts.Desired) - len(unwell),
 		Wave:            wave,
 		Held:            fleet.RemovalHeld(hubObject),
 		Confirmed:       fleet.RemovalConfirmed(hubObject),
@@ -98,13 +99,9 @@ func (s state) wave(hubObject fleet.Object, now time.Time) fleet.Wave {
 	if s.invalid != nil {
 		return fleet.Wave{}
 	}
-	var turns []fleet.Turn
-	for _, seen := range s.clusters {
-		if turn, ok := fleet.TurnOf(seen.Observation, hubObject.GetGeneration()); ok && seen.placed {
-			turns = append(turns, turn)
-		}
-	}
-	return fleet.NewWaves(hubObject.GetPlacement(), s.template, s.chosen).Next(turns, now)
+	turns := fleet.StandIns(s.view.template, s.view.done > 0, s.view.undecided > 0)
+	turns = slices.AppendSeq(turns, maps.Values(s.view.open))
+	return fleet.NewWaves(hubObject.GetPlacement(), s.view.template, s.view.chosen).Next(turns, now)
 }
 
 // progressingReason is the published reason of Progressing; empty when there is none yet.

@@ -32,7 +32,11 @@ func (l lagging) Get(_ context.Context, _ client.ObjectKey, object client.Object
 	return nil
 }
 
-func TestStatusOf(t *testing.T) {
+func TestVerdict(t *testing.T) {
+	type numbered struct {
+		fleet.Entry
+		status int32
+	}
 	well := numbered{fleet.Entry{Fate: fleet.FateApply, Visible: true, Applied: true}, 200}
 	with := func(change func(*numbered)) numbered {
 		e := well
@@ -60,8 +64,18 @@ func TestStatusOf(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := statusOf(tc.entries); got != tc.want {
+			worst := verdict{}
+			for _, e := range tc.entries {
+				worst.count(e.Entry, e.status, 1)
+			}
+			if got := worst.status(); got != tc.want {
 				t.Errorf("status %d, want %d", got, tc.want)
+			}
+			for _, e := range tc.entries {
+				worst.count(e.Entry, e.status, -1)
+			}
+			if worst != (verdict{}) {
+				t.Errorf("%+v is left of nothing", worst)
 			}
 		})
 	}
@@ -79,11 +93,12 @@ func TestTransitions(t *testing.T) {
 		entry("d", "Unknown", "ClusterUnreachable"), entry("e", "False", "Pending"), entry("f", "True", ""),
 	}
 	var got []string
-	observed := state{}
-	for i := range after {
-		observed.clusters = append(observed.clusters, &cluster{Observation: fleet.Observation{Name: after[i].Name}, told: &after[i]})
+	var clusters []*cluster
+	for _, entry := range after {
+		made := &row{entry: fleet.Entry{ClusterStatus: entry}}
+		clusters = append(clusters, &cluster{Observation: fleet.Observation{Name: entry.Name}, row: made})
 	}
-	for _, item := range transitions(observed.changes(before, 0)) {
+	for _, item := range transitions(changes(clusters, before, 0)) {
 		got = append(got, fmt.Sprint(item.eventType, " ", item.reason, " ", item.names))
 	}
 	want := []string{"Warning ClusterUnreachable [a b]", "Normal ClusterReady [c f]"}
@@ -94,10 +109,10 @@ func TestTransitions(t *testing.T) {
 
 func TestTooEarly(t *testing.T) {
 	undecided := &cluster{Observation: fleet.Observation{Member: &fleet.Member{}}}
-	if (state{clusters: []*cluster{undecided}}).tooEarly() {
+	if (state{stale: []*cluster{undecided}}).tooEarly() {
 		t.Error("a new cluster that is undecided must not hold up the others")
 	}
-	if !(state{clusters: []*cluster{undecided}, omitted: 1}).tooEarly() {
+	if !(state{stale: []*cluster{undecided}, omitted: 1}).tooEarly() {
 		t.Error("one that the list leaves out may have been well")
 	}
 }

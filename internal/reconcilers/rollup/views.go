@@ -59,6 +59,17 @@ type view struct {
 	past map[string]*cluster
 	// names are those of the clusters, sorted; nil when some have come or gone.
 	names []string
+	// stale are the names of those that no row has been made of since they were read, and unsaid of those that no events have
+	// been about since a row was made.
+	stale, unsaid map[string]bool
+	// listed are the names in the list by which the last rows were made, and held those that waited for their turn then.
+	listed, held []string
+	// chosen counts the clusters that are chosen. open are the turns that a change has to look at, done and undecided count
+	// the others that are so.
+	chosen          int
+	open            map[string]fleet.Turn
+	done, undecided int
+	ledger          ledger
 }
 
 // basis is what of a hub object is about all of its clusters.
@@ -78,17 +89,79 @@ func basisOf(hubObject fleet.Object) basis {
 
 // put and drop change which clusters a view has.
 func (v *view) put(found *cluster) {
-	if v.clusters[found.Name] == nil {
+	if before := v.clusters[found.Name]; before != nil {
+		v.leave(before)
+	} else {
 		v.names = nil
 	}
-	v.clusters[found.Name] = found
+	v.clusters[found.Name], v.stale[found.Name] = found, true
+	if found.chosen {
+		v.chosen++
+	}
+	turn, ok := fleet.TurnOf(found.Observation, v.basis.generation)
+	switch {
+	case !ok || !found.placed:
+	case turn.Open(v.template):
+		v.open[found.Name] = turn
+	default:
+		found.done, found.undecided = turn.Done(v.template), !turn.Decided
+	}
+	v.done, v.undecided = v.done+number(found.done), v.undecided+number(found.undecided)
 }
 
 func (v *view) drop(name string) {
-	if v.clusters[name] != nil {
-		v.names = nil
+	before := v.clusters[name]
+	if before == nil {
+		return
 	}
+	v.leave(before)
+	if before.counted {
+		v.ledger.count(before.row, -1)
+	}
+	v.names = nil
 	delete(v.clusters, name)
+	delete(v.stale, name)
+	delete(v.unsaid, name)
+}
+
+// leave takes back what put has counted.
+func (v *view) leave(before *cluster) {
+	v.chosen, v.done, v.undecided = v.chosen-number(before.chosen), v.done-number(before.done), v.undecided-number(before.undecided)
+	delete(v.open, before.Name)
+}
+
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// outdated returns the clusters of which rows are to be made, sorted: those that have been read since, those that the list
+// has, and those that it had when the last rows were made.
+func (v *view) outdated(kind Kind, hubObject fleet.Object) []*cluster {
+	published := map[string]*flotillav1.ClusterStatus{}
+	for _, entry := range kind.Entries(hubObject) {
+		published[entry.Name] = &entry
+	}
+	for _, name := range v.listed {
+		v.stale[name] = true
+	}
+	for name := range published {
+		v.stale[name] = true
+	}
+	v.listed = slices.Collect(maps.Keys(published))
+	var outdated []*cluster
+	for _, name := range slices.Sorted(maps.Keys(v.stale)) {
+		found := v.clusters[name]
+		if found == nil {
+			delete(v.stale, name)
+			continue
+		}
+		found.Previous = cmp.Or(published[name], found.told())
+		outdated = append(outdated, found)
+	}
+	return outdated
 }
 
 // sorted returns the names of the clusters. Nobody may change it.
@@ -105,7 +178,10 @@ func (v *view) begin(kind Kind, hubObject fleet.Object) {
 	if v.basis.uid != hubObject.GetUID() {
 		past = nil
 	}
-	*v = view{basis: basisOf(hubObject), placedIn: hubObject.GetFleetStatus().PlacedIn, clusters: map[string]*cluster{}, past: past}
+	*v = view{
+		basis: basisOf(hubObject), placedIn: hubObject.GetFleetStatus().PlacedIn, clusters: map[string]*cluster{}, past: past,
+		stale: map[string]bool{}, unsaid: map[string]bool{}, open: map[string]fleet.Turn{}, ledger: newLedger(kind),
+	}
 	if !v.basis.deleting {
 		v.choice, v.invalid = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
 		if v.invalid != nil {
