@@ -66,6 +66,8 @@ const (
 	// ReasonNamespaceNotAllowed says that copies may not be placed into that namespace, or that the registration does not let
 	// the hub object's namespace place there. See flotilla.dev/allowed-namespaces.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
+	// ReasonTooManyClusters says that a cluster gets no copy because as many as can be recorded have one. Use several objects.
+	ReasonTooManyClusters = "TooManyClusters"
 	// ReasonApplyFailed says that the member's API server refused the copy; the message says why.
 	ReasonApplyFailed = "ApplyFailed"
 	// ReasonLeaving says that a cluster no longer matches because its labels changed and keeps its copy.
@@ -99,6 +101,6 @@ const (
 func StallingReasons() []string {
 	return []string{
 		ReasonPrimaryVolumeEmpty, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected,
-		ReasonMembershipLoop, ReasonRecordTooLarge, ReasonSelectorNotExact,
+		ReasonMembershipLoop, ReasonRecordTooLarge, ReasonSelectorNotExact, ReasonTooManyClusters,
 	}
 }

@@ -124,6 +124,9 @@ type Rollout struct {
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
+// MaxPlacedIn is how many members may have a copy of a hub object: status.placedIn has to fit into one object of the API.
+const MaxPlacedIn = 10000
+
 // FleetStatus is the part of a hub object's status that both kinds share. It is empty in a member.
 type FleetStatus struct {
 	// clusterCounts counts the chosen members: ready + notReady + unknown = desired, always.
@@ -136,10 +139,11 @@ type FleetStatus struct {
 	ClustersOmitted int32 `json:"clustersOmitted,omitempty"`
 
 	// placedIn names every member that may have a copy. A name is added before the first write there
-	// and removed only after the copy was seen gone, released or offboarded. Sorted; each name is there once.
+	// and removed only after the copy was seen gone, released or offboarded. Sorted; each name is there once. At most
+	// 10,000 members have a copy; others that are chosen show reason TooManyClusters.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:MaxItems=10000
 	// +kubebuilder:validation:items:MaxLength=63
 	PlacedIn []string `json:"placedIn,omitempty"`
 
@@ -151,14 +155,14 @@ type FleetStatus struct {
 	// departing lists the clusters in placedIn that are not chosen any more, and why. Sorted by name.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:MaxItems=10000
 	Departing []Departure `json:"departing,omitempty"`
 
 	// recreated lists the clusters in placedIn whose copy of a Redis was gone, though the hub had not removed it, and was made
 	// again. An entry stays until annotation flotilla.dev/confirm-recreated names the cluster. Sorted by name.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:MaxItems=10000
 	Recreated []Recreation `json:"recreated,omitempty"`
 }
 

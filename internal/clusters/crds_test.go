@@ -129,8 +129,8 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 // upgraded. The number is in a marker of the type.
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
-		"NodePool": "4 704bf7de4811",
-		"Redis":    "4 1cfb0192a3ad",
+		"NodePool": "4 86cd5649ef4b",
+		"Redis":    "4 0cdc1125a208",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

@@ -29,6 +29,7 @@ type growth struct {
 	RSS        float64 `json:"rss"`
 	Goroutines int     `json:"goroutines"`
 	Transition float64 `json:"transition"`
+	Writes     float64 `json:"writes"`
 	Settled    float64 `json:"settled"`
 }
 
@@ -50,7 +51,7 @@ func (b *bench) grow(ctx context.Context, bin string, sizes []int) error {
 			results[members] = g
 			s.Values = values{
 				"start-up s": g.StartUp, "start-up CPU s": g.CPU, "heap MiB": g.Heap, "heap KiB a copy": g.CopyKiB, "RSS MiB": g.RSS,
-				"goroutines": float64(g.Goroutines), "transition CPU ms": g.Transition, "settled s": g.Settled,
+				"goroutines": float64(g.Goroutines), "transition CPU ms": g.Transition, "writes a transition": g.Writes, "settled s": g.Settled,
 				"load": loadAverage(), "other cores": other,
 			}
 		}
@@ -61,6 +62,7 @@ func (b *bench) grow(ctx context.Context, bin string, sizes []int) error {
 	if few.Transition > 0 && many.Transition > 0 {
 		b.samples = append(b.samples, sample{Round: 1, System: flotilla, Phase: phaseGrowth, Values: values{
 			"transition ratio": many.Transition / few.Transition,
+			"start-up ratio":   many.CPU / float64(many.Members) / (few.CPU / float64(few.Members)),
 		}})
 	}
 	return nil

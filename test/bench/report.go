@@ -121,7 +121,7 @@ func writeMarkdownTable(b *strings.Builder, header []string, rows []row) {
 }
 
 func growthTable(samples []sample, sizes []int) string {
-	figures := []string{"start-up s", "start-up CPU s", "heap MiB", "heap KiB a copy", "RSS MiB", "goroutines", "transition CPU ms", "settled s"}
+	figures := []string{"start-up s", "start-up CPU s", "heap MiB", "heap KiB a copy", "RSS MiB", "goroutines", "transition CPU ms", "writes a transition", "settled s"}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| members | %s |\n|%s\n", strings.Join(figures, " | "), strings.Repeat("---|", len(figures)+1))
 	measured := false

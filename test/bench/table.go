@@ -69,6 +69,7 @@ var lines = []line{
 	{title: "growth: start-up of 1,000 members and 100,000 copies", phase: growthPhase(1000), figure: "start-up s", unit: "s", most: 12},
 	{title: "growth: heap a copy, without what the member keeps", phase: growthPhase(1000), figure: "heap KiB a copy", unit: "KiB", most: 1},
 	{title: "growth: RSS with 10,000 members in memory, all in it", phase: growthPhase(10000), figure: "RSS MiB", unit: "MiB", most: 12288},
+	{title: "growth: CPU of the start-up a member, most members ÷ fewest", phase: phaseGrowth, figure: "start-up ratio", unit: "×", most: 1.3},
 	{title: "growth: CPU of a transition, most members ÷ fewest", phase: phaseGrowth, figure: "transition ratio", unit: "×", most: 1.3},
 }
 

@@ -46,6 +46,7 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 	if err := r.applyHub(ctx, hubObject, plan); err != nil {
 		return 0, err
 	}
+	r.refuseExcess(hubObject, plan.excess)
 	return r.lead(ctx, hubObject, observed), nil
 }
 

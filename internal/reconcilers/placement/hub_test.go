@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -358,5 +359,44 @@ func TestRefused(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+}
+
+func TestHub_places_in_as_many_members_as_the_record_has_room_for(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	f.directory.snapshots = map[string]clusters.Snapshot{}
+	var names []string
+	for i := range flotillav1.MaxPlacedIn + 1 {
+		names = append(names, fmt.Sprintf("a-member-with-a-name-of-42-characters%05d", i))
+		f.directory.snapshots[names[i]] = snapshotOf(names[i])
+	}
+	first, last := names[0], names[len(names)-1]
+	redis := f.newRedis(func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{All: true} })
+	key := fleet.ObjectKey{Kind: "Redis", Object: client.ObjectKeyFromObject(redis)}
+	for range 2 {
+		f.pass(redis, "")
+		f.get(f.hub, redis)
+		if !slices.Equal(redis.Status.PlacedIn, names[:flotillav1.MaxPlacedIn]) {
+			t.Fatalf("the record has %d names", len(redis.Status.PlacedIn))
+		}
+		if got := f.r.Table.Get(key, last).Reason; got != flotillav1.ReasonTooManyClusters {
+			t.Errorf("the outcome of the last one is %q", got)
+		}
+	}
+	f.wantEvents("Warning TooManyClusters " + last + ": ")
+
+	// All of them leave: what is recorded then still fits into one object.
+	update(f, f.hub, redis, func(r *flotillav1.Redis) {
+		r.Spec.Placement = &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "none"}}}
+	})
+	f.pass(redis, "")
+	if f.get(f.hub, redis); len(redis.Status.Departing) != flotillav1.MaxPlacedIn {
+		t.Errorf("%d members are recorded as departing", len(redis.Status.Departing))
+	}
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{All: true} })
+	delete(f.directory.snapshots, first)
+	f.pass(redis, "")
+	if f.get(f.hub, redis); !slices.Equal(redis.Status.PlacedIn, names[1:]) {
+		t.Error("the last one does not take the place of the one that has left")
 	}
 }

@@ -30,6 +30,26 @@ func (p *copyPass) refuse(reason, message string) (time.Duration, error) {
 	return 0, nil
 }
 
+// refuseExcess says of chosen members that the record of the hub object has no room for them. There is a hub pass when one
+// leaves it.
+func (r *Reconciler) refuseExcess(hubObject fleet.Object, names []string) {
+	var news []string
+	for _, name := range names {
+		before := r.Table.Set(r.key(hubObject), name, fleet.Outcome{
+			Generation: hubObject.GetGeneration(), Reason: flotillav1.ReasonTooManyClusters, Message: tooManyClusters,
+		})
+		if before.Reason != flotillav1.ReasonTooManyClusters {
+			news = append(news, name)
+		}
+	}
+	if len(news) > 0 {
+		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonTooManyClusters, actionPlace, fleet.Join(news), tooManyClusters)
+	}
+}
+
+// tooManyClusters names flotillav1.MaxPlacedIn.
+const tooManyClusters = "No copy is made: the object is placed in 10000 clusters, and no more can be recorded"
+
 // tell reports an outcome, with an event when its reason is news.
 func (p *copyPass) tell(outcome fleet.Outcome) {
 	outcome.Message = fleet.Clip(outcome.Message)

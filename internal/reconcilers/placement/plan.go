@@ -39,6 +39,8 @@ type hubPlan struct {
 	// placedIn is the new record, sorted; the lists below say why names are no longer in it.
 	placedIn                           []string
 	removed, releasedNames, offboarded []string
+	// excess are the chosen members for which the record has no room, sorted.
+	excess []string
 	// choice and departing are the record of why members in placedIn are not chosen any more.
 	choice    string
 	departing []flotillav1.Departure
@@ -77,7 +79,11 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	for _, name := range state.chosen {
 		// A member that cannot be written to has no copy yet, and a deletion must not wait for it.
 		member, registered := fleet.Find(state.members, name)
-		if registered && member.Writable && !recorded.Has(name) && !slices.Contains(release, name) {
+		switch {
+		case !registered || !member.Writable || recorded.Has(name) || slices.Contains(release, name):
+		case len(plan.placedIn) >= flotillav1.MaxPlacedIn:
+			plan.excess = append(plan.excess, name)
+		default:
 			plan.placedIn = append(plan.placedIn, name)
 		}
 	}

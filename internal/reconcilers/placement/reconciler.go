@@ -150,7 +150,10 @@ func (r *Reconciler) kindRemoved(ctx context.Context) (bool, error) {
 
 // mayBePlaced reports whether the hub object's record allows writing to a member.
 func mayBePlaced(hubObject fleet.Object, clusterName multicluster.ClusterName) bool {
-	return slices.Contains(hubObject.GetFleetStatus().PlacedIn, string(clusterName)) &&
+	placedIn := hubObject.GetFleetStatus().PlacedIn
+	_, found := slices.BinarySearch(placedIn, string(clusterName))
+	// A record that is not sorted is one that someone else wrote.
+	return (found || slices.Contains(placedIn, string(clusterName))) &&
 		slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
 }
 
