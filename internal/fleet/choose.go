@@ -55,18 +55,16 @@ func Published(object *flotillav1.MemberCluster) Member {
 	}
 }
 
-// Members adds to the members that this process knows those that have only been published so far.
+// Members adds to the members that this process knows, which are sorted by name, those that have only been published so far.
 func Members(known []Member, published []flotillav1.MemberCluster) []Member {
-	byName := make(map[string]Member, len(known)+len(published))
+	members := known
 	for i := range published {
-		byName[published[i].Name] = Published(&published[i])
+		if _, found := Find(known, published[i].Name); !found {
+			members = append(members, Published(&published[i]))
+		}
 	}
-	for _, member := range known {
-		byName[member.Name] = member
-	}
-	members := make([]Member, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		members = append(members, byName[name])
+	if len(members) > len(known) {
+		slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return members
 }
@@ -151,24 +149,25 @@ func (c Choice) Matches(member Member, placed bool) bool {
 }
 
 // Choose returns the names of all that are chosen, sorted: members, and names that nobody has registered. members and
-// placedIn are all that there are.
+// placedIn are all that there are; members are sorted by name.
 func (c Choice) Choose(members []Member, placedIn []string) []string {
-	placed := make(map[string]bool, len(placedIn))
-	for _, name := range placedIn {
-		placed[name] = true
+	if !slices.IsSorted(placedIn) {
+		placedIn = slices.Sorted(slices.Values(placedIn))
 	}
-	chosen := maps.Clone(c.names)
-	if chosen == nil {
-		chosen = map[string]bool{}
-	}
-	for _, member := range members {
-		if c.Takes(member, placed[member.Name]) {
-			chosen[member.Name] = true
-		} else {
-			delete(chosen, member.Name)
+	var chosen []string
+	for i := range members {
+		_, placed := slices.BinarySearch(placedIn, members[i].Name)
+		if c.Takes(members[i], placed) {
+			chosen = append(chosen, members[i].Name)
 		}
 	}
-	return slices.Sorted(maps.Keys(chosen))
+	for name := range c.names {
+		if _, registered := Find(members, name); !registered {
+			chosen = append(chosen, name)
+		}
+	}
+	slices.Sort(chosen)
+	return chosen
 }
 
 // Choose returns the names of the members that a placement chooses, sorted.
