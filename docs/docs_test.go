@@ -140,7 +140,7 @@ func TestPages_name_targets_that_exist(t *testing.T) {
 	mentioned := 0
 	for path, text := range pages(t) {
 		for _, match := range mention.FindAllStringSubmatch(text, -1) {
-			for _, target := range strings.Fields(match[1]) {
+			for target := range strings.FieldsSeq(match[1]) {
 				mentioned++
 				if !defined[target] {
 					t.Errorf("%s names make %s, which does not exist", path, target)
