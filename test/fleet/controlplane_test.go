@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,6 +56,13 @@ func (f *fleet) signal(t *testing.T, cluster, component string, signal syscall.S
 // kill ends a component without a warning, and returns what starts it again as kwokctl did.
 func (f *fleet) kill(t *testing.T, cluster, component string) (restart func(*testing.T)) {
 	t.Helper()
+	again := f.end(t, cluster, component)
+	return func(t *testing.T) { t.Helper(); again(t) }
+}
+
+// end kills a component and returns what starts it again, with more flags if given.
+func (f *fleet) end(t *testing.T, cluster, component string) (again func(*testing.T, ...string)) {
+	t.Helper()
 	process := filepath.Join("/proc", strconv.Itoa(f.pid(t, cluster, component)))
 	line, err := os.ReadFile(filepath.Join(process, "cmdline"))
 	if err != nil {
@@ -69,7 +77,7 @@ func (f *fleet) kill(t *testing.T, cluster, component string) (restart func(*tes
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	f.signal(t, cluster, component, syscall.SIGKILL)
 	NewWithT(t).Eventually(func() bool { return ended(process) }, 10*time.Second, 10*time.Millisecond).Should(BeTrue(), "%s of %s ends", component, cluster)
-	return func(t *testing.T) {
+	return func(t *testing.T, flags ...string) {
 		t.Helper()
 		log, err := os.OpenFile(filepath.Join(f.clusterDir(cluster), "logs", component+".log"), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
@@ -77,7 +85,7 @@ func (f *fleet) kill(t *testing.T, cluster, component string) (restart func(*tes
 		}
 		defer func() { _ = log.Close() }()
 		cmd := &exec.Cmd{
-			Path: binary, Args: args, Dir: f.clusterDir(cluster), Stdout: log, Stderr: log,
+			Path: binary, Args: slices.Concat(args, flags), Dir: f.clusterDir(cluster), Stdout: log, Stderr: log,
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		}
 		if err := cmd.Start(); err != nil {
