@@ -101,15 +101,6 @@ func (d *directory) become(name string, state clusters.State) {
 	}
 }
 
-// forget takes all objects from the members, without telling anyone.
-func (d *directory) forget() {
-	for _, m := range d.members {
-		m.mu.Lock()
-		clear(m.objects)
-		m.mu.Unlock()
-	}
-}
-
 // away counts the members that cannot be seen.
 func (d *directory) away() int32 {
 	d.mu.Lock()
