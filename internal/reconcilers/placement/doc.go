@@ -11,8 +11,10 @@
 //	                  ▲                          │
 //	                  └──── "gone" (fleet.Table) ┘
 //
-// A name is added to placedIn before the first write to the member and removed only after a live read has shown that
-// the copy is gone, so a crash between any two steps forgets nothing. Nothing else in status is written here.
+// A name is added to placedIn before the first write to the member. It is removed only when a live read, or the cache that
+// showed the copy until this process deleted it, has shown that the copy is gone, so a crash between any two steps forgets
+// nothing. Beside it stand the choice that it follows from, who departs from it, and which copies were made again; roll-up
+// writes everything else in status.
 //
 // A change of a copy's spec needs leave. A copy pass that finds a copy with another spec than the one it should have says
 // in fleet.Table that it waits, which brings about a hub pass; that one reads the copies of all clusters, decides by
