@@ -225,7 +225,7 @@ func TestRecorder_words_that_the_server_accepts(t *testing.T) {
 	if inMember[0].Related != nil {
 		t.Errorf("an object of an unknown kind became related: %v", inMember[0].Related)
 	}
-	if !strings.HasPrefix(onHub[0].Note, "eu-1: bad   ü") {
+	if !strings.HasPrefix(onHub[0].Note, "eu-1: bad ü") {
 		t.Errorf("the hub's note does not begin with the name of the cluster: %q", onHub[0].Note[:20])
 	}
 	test.Record("eu-1", copyOf("shop/cart"), Event{})

@@ -203,7 +203,7 @@ func TestReconcile_what_members_say_is_not_trusted(t *testing.T) {
 		r.Status.Conditions = ready(metav1.ConditionFalse, "Invented", "a\x07b")
 	})
 	f.settle(redis)
-	if entry := redis.Status.Clusters[0]; entry.UpdatedReplicas != 0 || entry.Reason != flotillav1.ReasonOther || entry.Message != "ab" {
+	if entry := redis.Status.Clusters[0]; entry.UpdatedReplicas != 0 || entry.Reason != flotillav1.ReasonOther || entry.Message != "a b" {
 		t.Errorf("the entry is %+v", entry)
 	}
 }
