@@ -77,12 +77,17 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		condition.LastTransitionTime = *fleet.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
 	}
-	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated} {
+	for _, conditionType := range forPeople() {
 		if apimeta.FindStatusCondition(conditions, conditionType) == nil {
 			apimeta.RemoveStatusCondition(hubObject.GetConditions(), conditionType)
 		}
 	}
 	return wave
+}
+
+// forPeople are the conditions that are there only while a person has something to do or to look at.
+func forPeople() []string {
+	return []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated}
 }
 
 // haltOf says why the rollout has stopped, or nothing. Until every cluster is decided, a halt that is published holds.

@@ -58,7 +58,7 @@ func (t *transit) hold(key types.NamespacedName, before, after fleet.Object, now
 // turned reports whether something besides the copies that are on their way has changed: an object became ready or ceased
 // to be for another cause than a change of its spec, or begins or ends to wait for a person.
 func turned(before, after fleet.Object) bool {
-	for _, conditionType := range []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated} {
+	for _, conditionType := range forPeople() {
 		if apimeta.IsStatusConditionTrue(*before.GetConditions(), conditionType) != apimeta.IsStatusConditionTrue(*after.GetConditions(), conditionType) {
 			return true
 		}
