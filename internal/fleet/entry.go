@@ -214,16 +214,7 @@ func (e Entry) Well() bool {
 	return e.Fate == FateApply && e.Visible && e.Applied && !e.Failed && !e.Progressing && e.Ready == metav1.ConditionTrue
 }
 
-// CountEntries counts entries so that ready + notReady + unknown is always desired.
-func CountEntries(entries []Entry) *flotillav1.ClusterCounts {
-	counts := &flotillav1.ClusterCounts{}
-	for _, entry := range entries {
-		entry.CountInto(counts, 1)
-	}
-	return counts
-}
-
-// CountInto adds an entry to the counts so many times; -1 takes it away again.
+// CountInto adds an entry to the counts so many times; -1 takes it away again. So ready + notReady + unknown is always desired.
 func (e Entry) CountInto(counts *flotillav1.ClusterCounts, times int32) {
 	counts.Desired += times
 	switch e.Ready {

@@ -93,8 +93,8 @@ func TestEntryOf(t *testing.T) {
 	}
 }
 
-// TestCountEntries_always_add_up is the promise that every watcher relies on.
-func TestCountEntries_always_add_up(t *testing.T) {
+// TestEntry_counts_always_add_up is the promise that every watcher relies on.
+func TestEntry_counts_always_add_up(t *testing.T) {
 	source := rand.New(rand.NewPCG(1, 2))
 	pick := func(n int) bool { return source.IntN(n) == 0 }
 	for round := range 300 {
@@ -118,7 +118,10 @@ func TestCountEntries_always_add_up(t *testing.T) {
 			}
 			entries = append(entries, EntryOf(observation, 1, noon))
 		}
-		counts := CountEntries(entries)
+		counts := flotillav1.ClusterCounts{}
+		for _, entry := range entries {
+			entry.CountInto(&counts, 1)
+		}
 		if counts.Desired != int32(len(entries)) || counts.Ready+counts.NotReady+counts.Unknown != counts.Desired || counts.Applied > counts.Desired {
 			t.Fatalf("round %d: %d entries counted as %+v", round, len(entries), counts)
 		}
