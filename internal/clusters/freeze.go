@@ -55,11 +55,11 @@ func readFreeze(object *corev1.ConfigMap) *freeze {
 	if reason := text.Cut(text.Line(object.Data[freezeReason]), freezeReasonLimit); reason != "" {
 		f.message = reason
 	}
-	text := strings.TrimSpace(object.Data[freezeSelector])
-	if text == "" {
+	selects := strings.TrimSpace(object.Data[freezeSelector])
+	if selects == "" {
 		return f
 	}
-	selector, err := parseFreezeSelector(text)
+	selector, err := parseFreezeSelector(selects)
 	if err != nil {
 		f.message = "The clusterSelector of the freeze switch is not a label selector, so that every member is frozen: " + f.message
 		return f
