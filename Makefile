@@ -12,7 +12,7 @@ NODES ?= 5
 FLEET_DIR ?= .fleet
 # Flags for the manager of `make run` and `make demo`.
 MANAGER_ARGS ?=
-# Tests to run, as a pattern of go test -run.
+# Tests, drills and fuzz targets to run, as a pattern of go test -run.
 RUN ?= .
 # How long each fuzz target of `make drill` runs.
 FUZZTIME ?= 5m
@@ -42,6 +42,10 @@ help: ## List the targets.
 demo: control-plane build ## Build and start everything: hub, members, manager, samples; then show it.
 	@hack/demo.sh
 
+.PHONY: picture
+picture: control-plane build ## Draw docs/demo.svg, the terminal in README.md, from the demo.
+	@hack/picture.sh
+
 ##@ Local fleet
 
 .PHONY: fleet-up
@@ -66,8 +70,7 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 
 .PHONY: test
 test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
-	@hack/build.sh promtool
-	go test -race -shuffle=on -parallel 8 -timeout 20m ./api/... ./cmd/... ./config/... ./docs ./internal/...
+	go test -race -shuffle=on -parallel 8 -timeout 20m -skip '^TestPromtool_' ./api/... ./cmd/... ./config/... ./docs ./hack/... ./internal/...
 	go -C hack/image test -race .
 	go -C hack/chart test .
 	go -C test/bench test .
@@ -75,15 +78,8 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 	go test -race -timeout 20m ./test/fleet/...
 
 .PHONY: drill
-drill: control-plane build ## Run the long drills on a local fleet, RUN= picks some, and fuzz for FUZZTIME=5m each.
-	@hack/build.sh prometheus
-	for target in FuzzParseKubeconfig FuzzParseArgoCD; do \
-		go test -run '^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/clusters; done
-	go test -run '^$$' -fuzz='^FuzzRecord$$' -fuzztime=$(FUZZTIME) -fuzzminimizetime=0x ./internal/reconcilers/nodepool
-	go test -tags drill -count=1 -timeout 1h -v -run '^TestPool_does_not_grow_when_members_come_and_go$$' ./internal/clusters
-	go test -tags drill -count=1 -timeout 1h -v -run '^TestSetup_a_large_pool$$' ./internal/reconcilers/nodepool
-	go test -tags drill -count=1 -timeout 1h -v -run '^Test(Storm|ThousandMembers)$$' ./test/scale
-	go test -tags drill -count=1 -timeout 4h -v -run '$(RUN)' ./test/fleet/...
+drill: control-plane build ## Run the long drills on local fleets, and fuzz for FUZZTIME=5m each; RUN= picks some of all of these.
+	@FUZZTIME=$(FUZZTIME) hack/drill.sh '$(RUN)'
 
 ##@ Measure
 
@@ -130,6 +126,7 @@ generate: ## Generate deep copies, schemas and docs/api.md from api/, and dist/ 
 	@hack/build.sh $(GENERATORS) kubectl
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	hack/quantities.sh config/crd/bases/*.yaml
 	bin/crd-ref-docs --source-path=api --config=hack/crd-ref-docs.yaml --renderer=markdown --output-path=docs/api.md >/dev/null
 	hack/dist.sh
 
@@ -153,8 +150,13 @@ lint: ## Run the linters.
 tidy: ## Tidy every module.
 	@for module in $(MODULES); do echo "go mod tidy in $$module" && GOWORK=off go -C $$module mod tidy; done
 
+.PHONY: alerts
+alerts: ## Test the alerts and the dashboard with promtool.
+	@hack/build.sh promtool
+	go test ./config/prometheus
+
 .PHONY: verify
-verify: generate tidy fmt lint ## Generate, tidy, format, lint; fail if the tree is then dirty.
+verify: generate tidy fmt lint alerts ## Generate, tidy, format, lint, test the alerts; fail if the tree is then dirty.
 	@changes=$$(git status --porcelain); if [ -n "$$changes" ]; then \
 		printf 'error: the tree is dirty; commit what is generated, or undo:\n%s\n' "$$changes" >&2; git diff --stat >&2; exit 1; fi
 

@@ -78,6 +78,23 @@ func TestBundles_apply_and_apply_again_without_a_change(t *testing.T) {
 	}
 }
 
+// TestBundles_can_have_several_appliers applies the files under another name, without force, as when kubectl upgrades what
+// kubectl flotilla or a GitOps tool installed. What a file leaves to the defaults of an API server in a map that is applied
+// as a whole would be a conflict.
+func TestBundles_can_have_several_appliers(t *testing.T) {
+	for path, cluster := range map[string]*testenv.Cluster{hubBundle: hub, memberBundle: member} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			install(t, cluster, path)
+			for _, object := range objectsIn(t, path) {
+				err := cluster.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody-else"), client.DryRunAll)
+				if err != nil {
+					t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+				}
+			}
+		})
+	}
+}
+
 // stored is an object as the cluster has it, without what the API server itself writes now and then: the status of a
 // definition or a policy, and with it the version.
 func stored(t testing.TB, cluster *testenv.Cluster, object *unstructured.Unstructured) string {

@@ -6,6 +6,7 @@ package docs
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -196,5 +197,49 @@ func TestDecisions_are_in_the_index(t *testing.T) {
 		if number, _, _ := strings.Cut(filepath.Base(path), "-"); !strings.Contains(index, "["+number+"]("+filepath.Base(path)+")") {
 			t.Errorf("the index of decisions lacks %s", path)
 		}
+	}
+}
+
+// TestArchitecture_lists_each_package_with_its_imports compares the table of packages with what the code imports. Packages
+// that only tests use, and those that hold files for others, are not in it.
+func TestArchitecture_lists_each_package_with_its_imports(t *testing.T) {
+	const module = "github.com/flotilla-dev/flotilla/"
+	list := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./api/...", "./cmd/...", "./internal/...")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := strings.NewReplacer("internal/", "", "api/v1alpha1", "api")
+	want := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[0], module)
+		if strings.HasSuffix(name, "test") || strings.HasSuffix(name, "/testenv") {
+			continue
+		}
+		var imports []string
+		for _, path := range fields[1:] {
+			if own, ok := strings.CutPrefix(path, module); ok {
+				imports = append(imports, short.Replace(own))
+			}
+		}
+		slices.Sort(imports)
+		want[name] = strings.Join(imports, ", ")
+	}
+	_, table, _ := strings.Cut(pages(t)["architecture.md"], "## Packages\n")
+	table, _, _ = strings.Cut(table, "\n#")
+	got := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+ \\| ?([^|]*?) ?\\|$").FindAllStringSubmatch(table, -1) {
+		got[row[1]] = row[2]
+	}
+	for name, imports := range want {
+		if stated, listed := got[name]; !listed || stated != imports {
+			t.Errorf("architecture.md says that %s imports %q (listed: %t), it imports %q", name, stated, listed, imports)
+		}
+		delete(got, name)
+	}
+	for name := range got {
+		t.Errorf("architecture.md lists package %s, which does not exist", name)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// TestConditionsAreDocumented compares the constants of this package with the page that tells users what to do.
+// TestConditionsAreDocumented compares the constants of this package with the page that says what to do.
 func TestConditionsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "conditions.md"))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MemberClusterSpec says where the registration is.
+// MemberClusterSpec refers to the registration.
 type MemberClusterSpec struct {
 	// secretRef is the registration Secret.
 	// +required
@@ -26,13 +26,13 @@ type SecretReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid of the Secret that holds the cluster name.
+	// uid of the Secret that owns the cluster name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
 }
 
-// MemberClusterStatus is what the hub knows about a member.
+// MemberClusterStatus is the state of a member as observed by the hub.
 type MemberClusterStatus struct {
 	// conditions of the member.
 	// +optional
@@ -41,7 +41,7 @@ type MemberClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that this status is about; -1 before there is one.
+	// observedGeneration is the generation that this status describes; -1 before it is first written.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -60,29 +60,30 @@ type MemberClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// credentials is what is known about the credential in use.
+	// credentials describes the credential in use.
 	// +optional
 	Credentials *CredentialStatus `json:"credentials,omitempty"`
 
-	// summary counts the member's objects, copies and its own.
+	// summary counts the objects of the member, including its own.
 	// +optional
 	Summary *MemberClusterSummary `json:"summary,omitempty"`
 
-	// attention lists every copy that was given up, and the worst objects of the member, at most 20 in all unless more were given up.
+	// attention lists all released copies that may still exist, and the objects of the member that have not been ready for
+	// longest, at most 20 in total unless there are more released copies.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Attention []Attention `json:"attention,omitempty"`
 
-	// removals lists the copies that were deleted from the member against the removal budget. An entry older than the window of
-	// the budget, 10 minutes, is dropped when the next one is added.
+	// removals lists the copies that were deleted from the member and count against the removal budget. Entries that are
+	// older than the window of the budget, 10 minutes, are dropped when the next one is added.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Removals []Removal `json:"removals,omitempty"`
 }
 
-// Removal is a copy that was deleted against the removal budget.
+// Removal is a deleted copy that counts against the removal budget.
 type Removal struct {
 	// kind of the copy.
 	// +required
@@ -105,18 +106,18 @@ type Removal struct {
 	Time metav1.Time `json:"time"`
 }
 
-// CredentialStatus is what is known about a credential.
+// CredentialStatus describes a credential.
 type CredentialStatus struct {
 	// kind is Token or ClientCertificate.
 	// +required
 	// +kubebuilder:validation:Enum=Token;ClientCertificate
 	Kind string `json:"kind"`
-	// expirationTime, when the credential says one.
+	// expirationTime of the credential, if it states one.
 	// +optional
 	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
 }
 
-// MemberClusterSummary counts a member's objects.
+// MemberClusterSummary counts the objects of a member.
 type MemberClusterSummary struct {
 	// redises in the member.
 	// +required
@@ -127,15 +128,15 @@ type MemberClusterSummary struct {
 	// nodes in the member.
 	// +required
 	Nodes ObjectCounts `json:"nodes"`
-	// redisesReady reads <ready>/<total>, for the column.
+	// redisesReady is <ready>/<total>, for the printed column.
 	// +optional
 	// +kubebuilder:validation:MaxLength=24
 	RedisesReady string `json:"redisesReady,omitempty"`
-	// nodePoolsReady reads <ready>/<total>, for the column.
+	// nodePoolsReady is <ready>/<total>, for the printed column.
 	// +optional
 	// +kubebuilder:validation:MaxLength=24
 	NodePoolsReady string `json:"nodePoolsReady,omitempty"`
-	// nodesReady reads <ready>/<total>, for the column.
+	// nodesReady is <ready>/<total>, for the printed column.
 	// +optional
 	// +kubebuilder:validation:MaxLength=24
 	NodesReady string `json:"nodesReady,omitempty"`
@@ -151,7 +152,7 @@ type ObjectCounts struct {
 	Ready int32 `json:"ready"`
 }
 
-// Attention is an object of a member that is not well.
+// Attention is an object of a member that needs attention.
 type Attention struct {
 	// kind of the object.
 	// +required
@@ -165,7 +166,7 @@ type Attention struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// reason that its Ready condition gives, or Orphaned for a copy that the hub has given up.
+	// reason of its Ready condition, or Orphaned for a released copy.
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
@@ -174,7 +175,7 @@ type Attention struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// MemberCluster is what the hub knows about a member. The manager writes it; deleting it is not offboarding.
+// MemberCluster represents a member on the hub. The manager creates it; deleting it does not offboard the member.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=memberclusters,scope=Cluster,shortName=mc,categories=flotilla
@@ -194,10 +195,10 @@ type MemberCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says where the registration is.
+	// spec refers to the registration.
 	// +required
 	Spec MemberClusterSpec `json:"spec"`
-	// status is what the hub knows.
+	// status is the state of the member as observed by the hub.
 	// +optional
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MemberClusterStatus `json:"status,omitzero"`

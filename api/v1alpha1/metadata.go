@@ -11,87 +11,110 @@ const (
 	LabelMulticlusterRuntime = "sigs.k8s.io/multicluster-runtime-kubeconfig"
 	// KeyKubeconfig is the data key of the kubeconfig in a registration Secret.
 	KeyKubeconfig = "kubeconfig"
-	// AnnotationClusterName names the member when it is not to be named after the Secret.
+	// AnnotationClusterName is the name of the member, if it differs from that of the Secret.
 	AnnotationClusterName = "flotilla.dev/cluster-name"
 	// AnnotationPaused, when "true", makes the manager observe a member and write nothing there.
 	AnnotationPaused = "flotilla.dev/paused"
 	// AnnotationDrain, when "true", removes the copies from a member.
 	AnnotationDrain = "flotilla.dev/drain"
-	// AnnotationKinds lists, separated by commas, the kinds of ours that a member takes part in; all when it is absent.
+	// AnnotationKinds lists, separated by commas, the kinds that are reconciled in a member. Absent: all.
 	AnnotationKinds = "flotilla.dev/kinds"
-	// AnnotationAllowedNamespaces lists, separated by commas, the namespaces of the hub that may place in a member; "*" is all of them.
+	// AnnotationAllowedNamespaces lists, separated by commas, the namespaces of the hub that may place in a member; "*"
+	// means all.
 	AnnotationAllowedNamespaces = "flotilla.dev/allowed-namespaces"
 	// AnnotationTakeOver names the hub whose claim on a member is taken over.
 	AnnotationTakeOver = "flotilla.dev/take-over"
-	// AnnotationReplace gives the UID of the new kube-system namespace when a registration comes to mean another cluster.
+	// AnnotationUnregister, when "true" on a registration that is deleted, offboards its member without a grace period.
+	AnnotationUnregister = "flotilla.dev/unregister"
+	// AnnotationReplace is the UID of the new kube-system namespace when a registration is changed to another cluster.
 	AnnotationReplace = "flotilla.dev/replace"
 )
 
+// LabelRevisionOf is, on a ControllerRevision of the hub, the UID of the hub object whose spec it keeps.
+const LabelRevisionOf = "flotilla.dev/revision-of"
+
 // Annotations of hub objects and of their copies in members.
 const (
-	// AnnotationHub holds the hub id on every copy.
+	// AnnotationHub is the hub id, on every copy.
 	AnnotationHub = "flotilla.dev/hub"
-	// AnnotationPlacedFrom holds "<namespace>/<name>" of the hub object on every copy; the namespace of a cluster-scoped object is empty.
+	// AnnotationPlacedFrom is "<namespace>/<name>" of the hub object, on every copy; the namespace of a cluster-scoped
+	// object is empty.
 	AnnotationPlacedFrom = "flotilla.dev/placed-from"
-	// AnnotationHubUID holds the UID of the hub object on every copy, for information only.
+	// AnnotationHubUID is the UID of the hub object, on every copy, for information only.
 	AnnotationHubUID = "flotilla.dev/hub-uid"
-	// AnnotationHubGeneration holds the generation of the hub object that gave the copy its spec.
+	// AnnotationHubGeneration is the generation of the hub object that led to the spec of the copy.
 	AnnotationHubGeneration = "flotilla.dev/hub-generation"
-	// AnnotationSpecHash holds the hash of the effective spec that the copy was given; on a Pod of a Redis, that of what it was started with.
+	// AnnotationSpecHash is the hash of the effective spec that was applied to the copy; on a Pod of a Redis, of what it
+	// was started with.
 	AnnotationSpecHash = "flotilla.dev/spec-hash"
-	// AnnotationPreviousSpecHash holds the hash of the effective spec that the copy had before: a return to it needs no trial.
+	// AnnotationPreviousSpecHash is the hash of the last effective spec before the present one with which the copy was
+	// ready. Going back to it needs no trial.
 	AnnotationPreviousSpecHash = "flotilla.dev/previous-spec-hash"
-	// AnnotationSpecChangedAt holds the time, in RFC 3339, at which the copy was given its spec.
+	// AnnotationSpecChangedAt is the time, in RFC 3339 with microseconds, at which the spec was applied to the copy.
 	AnnotationSpecChangedAt = "flotilla.dev/spec-changed-at"
-	// AnnotationRollout holds the hash of the hub object's spec and overrides that gave the copy its spec.
+	// AnnotationReadyBefore is "true" if the copy was ready when its spec was last changed, and "false" if not. A change can
+	// only break a copy that was ready.
+	AnnotationReadyBefore = "flotilla.dev/ready-before"
+	// AnnotationUnreadyNodesBefore is, on the copy of a NodePool, the number of its nodes that were not ready when its spec
+	// was last changed.
+	AnnotationUnreadyNodesBefore = "flotilla.dev/unready-nodes-before"
+	// AnnotationRollout is the hash of the hub object's spec and overrides that led to the spec of the copy.
 	AnnotationRollout = "flotilla.dev/rollout"
-	// AnnotationClusterLabels holds, on every copy, a hash of the labels that its cluster had when it was chosen last.
+	// AnnotationClusterLabels is, on every copy, a hash of the labels that its cluster had when it was last chosen.
 	AnnotationClusterLabels = "flotilla.dev/cluster-labels"
-	// AnnotationLeftToMember lists, separated by commas, the fields of the spec that the hub leaves to the member on a copy; absent when there are none.
+	// AnnotationLeftToMember lists, separated by commas, the fields of the spec of a copy that the hub leaves to the
+	// member; absent if there are none.
 	AnnotationLeftToMember = "flotilla.dev/left-to-member"
-	// AnnotationDeletionPolicy is on a copy whose hub object says deletionPolicy Orphan, so that it is known when the placement is gone.
+	// AnnotationDeletionPolicy is set on a copy whose hub object has deletionPolicy Orphan, so that the policy outlives
+	// the placement.
 	AnnotationDeletionPolicy = "flotilla.dev/deletion-policy"
-	// AnnotationAdoptBy, on a member's object, consents to the named hub adopting it.
+	// AnnotationAdoptBy, on an object of a member, consents to its adoption by the named hub.
 	AnnotationAdoptBy = "flotilla.dev/adopt-by"
-	// AnnotationConfirmLeave, on a hub object, names the clusters whose copies may go after their labels changed.
+	// AnnotationConfirmLeave, on a hub object, lists the clusters whose copies may be removed after their labels changed.
 	AnnotationConfirmLeave = "flotilla.dev/confirm-leave"
-	// AnnotationConfirmRemoval, on a hub object, holds the generation of it for which more copies may go than the budget allows.
+	// AnnotationConfirmRemoval, on a hub object, is its generation for which more copies may be removed than the budget
+	// allows.
 	AnnotationConfirmRemoval = "flotilla.dev/confirm-removal"
-	// AnnotationConfirmRecreated, on a hub object, names the clusters of which it has been seen that their copies were made again.
+	// AnnotationConfirmRecreated, on a hub object, lists the clusters for which a person acknowledges that their copies
+	// were created again.
 	AnnotationConfirmRecreated = "flotilla.dev/confirm-recreated"
-	// AnnotationDeletionProtection, when "true" on a hub object, or on a namespace for the Redises in it, has its deletion refused.
+	// AnnotationDeletionProtection, when "true" on a hub object, or on a namespace for itself and the Redises in it,
+	// prevents the deletion.
 	AnnotationDeletionProtection = "flotilla.dev/deletion-protection"
-	// AnnotationRelease, on a hub object, names the clusters whose copies are given up.
+	// AnnotationRelease, on a hub object, lists the clusters whose copies are given up.
 	AnnotationRelease = "flotilla.dev/release"
 )
 
-// AnnotationCRDRevision numbers the schemas of a CustomResourceDefinition of ours: every change of one raises it.
+// AnnotationCRDRevision is the revision of the schema of a CustomResourceDefinition of Flotilla. Every change increases
+// it.
 const AnnotationCRDRevision = "flotilla.dev/crd-revision"
 
-// Labels, annotations and finalizers of what the member reconcilers make.
+// Labels, annotations and finalizers of the objects that the member reconcilers create.
 const (
-	// LabelRedis holds the name of the Redis on each object that belongs to it.
+	// LabelRedis is the name of the Redis, on each object that belongs to it.
 	LabelRedis = "flotilla.dev/redis"
-	// LabelNodePool holds the name of the NodePool on each object that belongs to it.
+	// LabelNodePool is the name of the NodePool, on each object that belongs to it.
 	LabelNodePool = "flotilla.dev/node-pool"
 	// LabelRedisAuth must be "true" on a Secret that a Redis refers to for its password.
 	LabelRedisAuth = "flotilla.dev/redis-auth"
-	// AnnotationInitialized marks a PVC whose volume holds data.
+	// AnnotationInitialized marks a PVC whose volume contains data.
 	AnnotationInitialized = "flotilla.dev/initialized"
-	// AnnotationForceEmptyPrimary, on a member's Redis, gives the UID of the PVC of <name>-0 whose emptiness a person accepts. It is removed once it worked.
+	// AnnotationForceEmptyPrimary, on a member's Redis, is the UID of the PVC of <name>-0 that a person accepts to be
+	// empty. It is removed when the primary serves.
 	AnnotationForceEmptyPrimary = "flotilla.dev/force-empty-primary"
-	// AnnotationApprovePrimaryUpdate, on a member's Redis with updateStrategy.primary Supervised, gives the spec hash that its primary may be updated to.
+	// AnnotationApprovePrimaryUpdate, on a member's Redis with updateStrategy.primary Supervised, is the spec hash to
+	// which the primary may be updated.
 	AnnotationApprovePrimaryUpdate = "flotilla.dev/approve-primary-update"
-	// AnnotationConfig, on a Pod of a Redis, names the ConfigMap that it was started with.
+	// AnnotationConfig, on a Pod of a Redis, is the name of the ConfigMap that it was started with.
 	AnnotationConfig = "flotilla.dev/config"
-	// AnnotationAppliedHash holds, on what a member reconciler applies, the hash of what it applied last.
+	// AnnotationAppliedHash is, on objects that a member reconciler applies, the hash of what was last applied.
 	AnnotationAppliedHash = "flotilla.dev/applied-hash"
-	// AnnotationNodeRecord holds, on a Node, what NodePools wrote and what was there before.
+	// AnnotationNodeRecord lists, on a Node, what NodePools wrote and which values were there before.
 	AnnotationNodeRecord = "flotilla.dev/node-record"
-	// FinalizerPlacement keeps a hub object until its copies are gone.
+	// FinalizerPlacement delays the deletion of a hub object until its copies are gone.
 	FinalizerPlacement = "flotilla.dev/placement"
-	// FinalizerNodePool keeps a NodePool while nodes carry its keys.
+	// FinalizerNodePool delays the deletion of a NodePool while nodes have its keys.
 	FinalizerNodePool = "flotilla.dev/node-pool"
-	// FinalizerRedis keeps a Redis until its volumes are removed, with retention policy Delete.
+	// FinalizerRedis delays the deletion of a Redis with retention policy Delete until its volumes are removed.
 	FinalizerRedis = "flotilla.dev/redis"
 )

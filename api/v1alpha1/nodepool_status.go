@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodePoolStatus is what the nodes of a pool are; on the hub, added up over the members that can be seen.
+// NodePoolStatus is the observed state of a pool; on the hub, aggregated over the members that can be observed.
 type NodePoolStatus struct {
 	// conditions of the pool.
 	// +optional
@@ -19,18 +19,18 @@ type NodePoolStatus struct {
 	// +kubebuilder:validation:MaxItems=24
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that this status is about; -1 before there is one.
+	// observedGeneration is the generation that this status describes; -1 before it is first written.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// status in one number: 200 all applied, 206 some members unreachable or, in a member, changes not applied yet,
-	// 409 conflicts, 500 apply errors, 503 none reachable.
+	// status summarises the pool in one number: 200 everything is applied, 206 some members are unreachable or, in a
+	// member, changes are not applied yet, 409 conflicts, 500 errors, 503 no member is reachable.
 	// +optional
 	Status int32 `json:"status"`
 
 	NodePoolCounts `json:",inline"`
 
-	// ownedKeys are the keys that this pool's spec has or had and may still be on nodes:
+	// ownedKeys are the keys that the spec of the pool has or had and that may still be on nodes:
 	// label:<key>, annotation:<key>, taint:<key>:<effect>. Empty on the hub.
 	// +optional
 	// +listType=set
@@ -44,8 +44,8 @@ type NodePoolStatus struct {
 
 	FleetStatus `json:",inline"`
 
-	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
-	// Each name is there once.
+	// clusters lists the state of the copy in each member, sorted by name and without duplicates. At most 100 are listed;
+	// those that are not ready take precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -63,22 +63,23 @@ type NodePoolCounts struct {
 	// unschedulableNodes is the number of nodes that are cordoned.
 	// +optional
 	UnschedulableNodes int32 `json:"unschedulableNodes"`
-	// updatedNodes is the number of nodes that carry what the spec says.
+	// updatedNodes is the number of nodes with the keys of the spec.
 	// +optional
 	UpdatedNodes int32 `json:"updatedNodes"`
 	// conflictingNodes is the number of nodes where something else sets one of the pool's keys.
 	// +optional
 	ConflictingNodes int32 `json:"conflictingNodes"`
-	// capacity sums the nodes' capacity.
+	// capacity is the sum of the capacity of the nodes.
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-	// allocatable sums what the nodes can give to Pods.
+	// allocatable is the sum of the allocatable resources of the nodes.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// schedulable sums allocatable over nodes that are Ready and not cordoned.
+	// schedulable is the sum of the allocatable resources of the nodes that are Ready and not cordoned.
 	// +optional
 	Schedulable corev1.ResourceList `json:"schedulable,omitempty"`
-	// requested sums what the Pods on the nodes ask for, to one percent of allocatable. Only with reporting.requested.
+	// requested is the sum of the requests of the Pods on the nodes, with a precision of one percent of allocatable. It is
+	// only set with reporting.requested.
 	// +optional
 	Requested corev1.ResourceList `json:"requested,omitempty"`
 	// utilization is requested in percent of allocatable, rounded down.
@@ -98,9 +99,9 @@ type NodePoolCounts struct {
 	Zones []NodeGroup `json:"zones,omitempty"`
 }
 
-// NodeGroup counts nodes that have something in common.
+// NodeGroup counts the nodes of one group.
 type NodeGroup struct {
-	// name of what they have in common.
+	// name of the group.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
@@ -125,23 +126,23 @@ type NodePoolPlan struct {
 	Changes []string `json:"changes,omitempty"`
 }
 
-// NodePoolClusterStatus is what is known about the copy of a NodePool in one member.
+// NodePoolClusterStatus is the state of the copy of a NodePool in one member.
 type NodePoolClusterStatus struct {
 	ClusterStatus `json:",inline"`
 
-	// status is the copy's number.
+	// status is the status number of the copy.
 	// +optional
 	Status int32 `json:"status,omitempty"`
-	// nodeCount is the number of nodes there.
+	// nodeCount is the number of nodes in the member.
 	// +optional
 	NodeCount int32 `json:"nodeCount"`
-	// readyNodes is the number of nodes there that are Ready.
+	// readyNodes is the number of nodes in the member that are Ready.
 	// +optional
 	ReadyNodes int32 `json:"readyNodes"`
-	// updatedNodes is the number of nodes there that carry what the spec says.
+	// updatedNodes is the number of nodes in the member with the keys of the spec.
 	// +optional
 	UpdatedNodes int32 `json:"updatedNodes"`
-	// allocatable sums what the nodes there can give to Pods.
+	// allocatable is the sum of the allocatable resources of the nodes in the member.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }

@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// NodePoolSpec is what the nodes of a pool carry. Rules on several fields hold when one of these fields changes, so that an
-// object that is older than a rule can still be updated.
+// NodePoolSpec is the desired state of the nodes of a pool. Rules that involve several fields are only enforced when
+// one of these fields changes, so that an object that is older than a rule can still be updated.
 //
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.labels) == has(oldSelf.value().labels) && (!has(self.labels) || self.labels == oldSelf.value().labels) && has(self.nodeSelector) == has(oldSelf.value().nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.value().nodeSelector) || !has(self.labels) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || self.nodeSelector.matchLabels.all(k, !(k in self.labels))) && (!has(self.nodeSelector.matchExpressions) || self.nodeSelector.matchExpressions.all(e, !(e.key in self.labels))))",message="labels must not set keys that nodeSelector selects on: nodes would join or leave by the pool's own labels",optionalOldSelf=true
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.handler) == has(oldSelf.value().handler) && (!has(self.handler) || self.handler == oldSelf.value().handler) && has(self.nodeSelector) == has(oldSelf.value().nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.value().nodeSelector) || !has(self.handler) || !has(self.nodeSelector) || !has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0",message="handler needs a nodeSelector with matchLabels only: a RuntimeClass cannot express matchExpressions",optionalOldSelf=true
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && has(self.taints) == has(oldSelf.value().taints) && (!has(self.taints) || self.taints == oldSelf.value().taints) && has(self.allowControlPlane) == has(oldSelf.value().allowControlPlane) && (!has(self.allowControlPlane) || self.allowControlPlane == oldSelf.value().allowControlPlane) || !has(self.taints) || (has(self.allowControlPlane) && self.allowControlPlane) || self.taints.all(t, !(t.key in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane taints need allowControlPlane: true",optionalOldSelf=true
 type NodePoolSpec struct {
-	// placement says, on the hub, which members get a copy. It is ignored in a member.
+	// placement defines, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 
-	// nodeSelector says which nodes belong to the pool. Absent: those with label node-role.kubernetes.io/<pool>.
+	// nodeSelector selects the nodes of the pool. Absent: those with label node-role.kubernetes.io/<pool>.
 	// An empty selector is refused.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty nodeSelector is refused: leave it out to use the label node-role.kubernetes.io/<pool>"
 	NodeSelector *NodeSelector `json:"nodeSelector,omitempty"`
 
-	// labels that every node of the pool carries.
+	// labels of every node of the pool.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
@@ -35,14 +35,14 @@ type NodePoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !(k in ['node-role.kubernetes.io/control-plane', 'node-role.kubernetes.io/master']))",message="control-plane role labels cannot be set by a pool"
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 
-	// annotations that every node of the pool carries.
+	// annotations of every node of the pool.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key needs a prefix and a name, as in example.com/team"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.matches('^([-a-z0-9.]+[.])?(kubernetes[.]io|k8s[.]io|karpenter[.]sh|cluster[.]x-k8s[.]io|flotilla[.]dev)/'))",message="annotations under this prefix belong to the system or to another controller"
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 
-	// taints that every node of the pool carries.
+	// taints of every node of the pool.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
@@ -51,50 +51,55 @@ type NodePoolSpec struct {
 	Taints []NodePoolTaint `json:"taints,omitempty"`
 
 	// handler of the RuntimeClass node-pool-<pool>, which selects the nodes of the pool and tolerates its taints, except
-	// those with propagation OnInitialization. Absent: no RuntimeClass. Without nodeSelector, the role label must have the
-	// same value on all nodes of the pool.
+	// those with propagation OnInitialization. Absent: there is no RuntimeClass. Without nodeSelector, the role label must
+	// have the same value on all nodes of the pool.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="handler is a DNS label, as in runc or gvisor"
 	Handler string `json:"handler,omitempty"`
 
-	// weight gives precedence where pools share a node and set the same key: the higher wins, then the name. Default 0.
+	// weight defines the precedence of pools that share a node and set the same key: the higher weight wins, then the
+	// name. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight,omitempty"`
 
-	// conflictPolicy says what happens where others wrote another value on a node, except over the pool's own value, which
-	// the pool always puts back. Preserve (default) keeps it and reports it; Override replaces it and restores it later.
+	// conflictPolicy defines what happens if others wrote another value on a node. Preserve (default) keeps that value and
+	// reports a conflict; Override replaces it and restores it later. A change of a value that the pool wrote is always
+	// reverted.
 	// +optional
 	// +kubebuilder:validation:Enum=Preserve;Override
 	// +kubebuilder:default=Preserve
 	ConflictPolicy string `json:"conflictPolicy,omitempty"`
 
-	// deletionPolicy says what happens to the nodes when the pool is deleted. Clean (default) makes them as they were; Orphan leaves them.
+	// deletionPolicy defines what happens to the nodes when the pool is deleted. Clean (default) removes the pool's keys
+	// and restores the values of others; Orphan keeps the nodes unchanged.
 	// +optional
 	// +kubebuilder:validation:Enum=Clean;Orphan
 	// +kubebuilder:default=Clean
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 
-	// allowControlPlane lets the pool take control-plane nodes.
+	// allowControlPlane includes control-plane nodes in the pool.
 	// +optional
 	AllowControlPlane bool `json:"allowControlPlane,omitempty"`
 
-	// rollout bounds how fast NoExecute taints spread.
+	// rollout limits how fast NoExecute taints spread.
 	// +optional
 	Rollout *NodePoolRollout `json:"rollout,omitempty"`
 
-	// reporting says what status tells besides what the nodes themselves do.
+	// reporting enables additional fields of the status.
 	// +optional
 	Reporting *NodePoolReporting `json:"reporting,omitempty"`
 
-	// paused stops every change to nodes and to the RuntimeClass. Status goes on. A deleted pool is not held by it.
+	// paused stops all changes of nodes and of the RuntimeClass. Status is still updated. It does not delay the deletion
+	// of the pool.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// dryRun writes nothing to nodes and reports in status.plan what would be written. A deleted pool is not held by it.
+	// dryRun writes nothing to nodes and reports in status.plan what would be written. It does not delay the deletion of
+	// the pool.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -112,13 +117,13 @@ type AnnotationValue string
 
 // NodeSelector selects nodes by their labels.
 type NodeSelector struct {
-	// matchLabels must all be on the node.
+	// matchLabels are labels that a node must have.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key of nodeSelector is a label key, as in team or example.com/team"
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
-	// matchExpressions must all hold.
+	// matchExpressions are requirements that a node must satisfy.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -148,7 +153,7 @@ type NodeSelectorRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// NodePoolTaint is a taint that the nodes of a pool carry.
+// NodePoolTaint is a taint of the nodes of a pool.
 type NodePoolTaint struct {
 	// key of the taint.
 	// +required
@@ -166,32 +171,34 @@ type NodePoolTaint struct {
 	// +required
 	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
 	Effect corev1.TaintEffect `json:"effect"`
-	// propagation says when the taint is put on. Always (default) keeps it there; OnInitialization puts it on once, when a node joins.
+	// propagation defines when the taint is added. Always (default) keeps it on the nodes; OnInitialization adds it once,
+	// when a node joins.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;OnInitialization
 	// +kubebuilder:default=Always
 	Propagation string `json:"propagation,omitempty"`
 }
 
-// NodePoolRollout bounds how fast NoExecute taints spread.
+// NodePoolRollout limits how fast NoExecute taints spread.
 type NodePoolRollout struct {
-	// maxUnavailable is how many nodes of the pool may be not ready while NoExecute taints are put on: a number or a percentage. Default 1.
+	// maxUnavailable is the maximum number or percentage of nodes of the pool that are not ready while NoExecute taints
+	// are added. Default 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="maxUnavailable is a number of nodes or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// minReadySeconds is how long a node must be Ready after a NoExecute taint before the next gets one. Default 0.
+	// minReadySeconds is how long a node must be Ready after a NoExecute taint before the next node gets one. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 }
 
-// NodePoolReporting says what status tells besides what the nodes themselves do.
+// NodePoolReporting enables additional fields of the status.
 type NodePoolReporting struct {
-	// requested fills status.requested and status.utilization. It costs each member one paged read of its running Pods a
-	// minute, however many pools ask.
+	// requested enables status.requested and status.utilization. It costs one paged list of the running Pods of each
+	// member per minute, independently of the number of pools.
 	// +optional
 	Requested bool `json:"requested,omitempty"`
 }
@@ -210,10 +217,11 @@ const (
 	RuntimeClassPrefix = "node-pool-"
 )
 
-// NodePool is a set of nodes that carry the same labels, annotations and taints. On the hub it stands for itself in many members.
+// NodePool gives a set of nodes the same labels, annotations and taints. On the hub it represents its copies in many
+// members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=4"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=6"
 // +kubebuilder:resource:path=nodepools,scope=Cluster,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Status",type=integer,JSONPath=`.status.status`
@@ -239,11 +247,11 @@ type NodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the nodes of the pool carry.
+	// spec is the desired state of the nodes of the pool.
 	// +optional
 	// +kubebuilder:default={}
 	Spec NodePoolSpec `json:"spec,omitzero"`
-	// status is what they are.
+	// status is the observed state of the pool.
 	// +optional
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodePoolStatus `json:"status,omitzero"`
@@ -261,8 +269,8 @@ type NodePoolList struct {
 // GetPlacement returns spec.placement.
 func (p *NodePool) GetPlacement() *Placement { return p.Spec.Placement }
 
-// GetFleetStatus returns the part of status that both kinds share.
+// GetFleetStatus returns the part of the status that both kinds have in common.
 func (p *NodePool) GetFleetStatus() *FleetStatus { return &p.Status.FleetStatus }
 
-// GetConditions returns the conditions to read and change.
+// GetConditions returns a pointer to the conditions.
 func (p *NodePool) GetConditions() *[]metav1.Condition { return &p.Status.Conditions }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -66,6 +68,36 @@ func decode(t *testing.T, into any, path ...string) {
 	}
 	if err := yaml.UnmarshalStrict(raw, into); err != nil {
 		t.Fatalf("reading %s: %v", filepath.Join(path...), err)
+	}
+}
+
+// TestRedis_quantities_are_limited has quantities whose decoding or comparing costs seconds and gigabytes, and the manager
+// decodes what it reads.
+func TestRedis_quantities_are_limited(t *testing.T) {
+	namespace := server.Namespace(t)
+	create := func(value any, fields ...string) error {
+		redis := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(1)}}}
+		redis.SetGroupVersionKind(flotillav1.GroupVersion.WithKind("Redis"))
+		redis.SetNamespace(namespace)
+		redis.SetName("limited")
+		if err := unstructured.SetNestedField(redis.Object, value, fields...); err != nil {
+			t.Fatal(err)
+		}
+		return server.Client.Create(t.Context(), redis, client.DryRunAll)
+	}
+	for _, fields := range [][]string{
+		{"spec", "memory", "maxMemory"}, {"spec", "storage", "size"}, {"spec", "resources", "limits", "memory"}, {"spec", "resources", "requests", "cpu"},
+	} {
+		for _, value := range []any{"1Gi", "1.5Gi", "0.5", "100m", "1e3", "2E", "+1", int64(1 << 40)} {
+			if err := create(value, fields...); err != nil {
+				t.Errorf("%v of %v is refused: %v", fields, value, err)
+			}
+		}
+		for _, value := range []any{"1e-100000", "1e+1000", "1E100", strings.Repeat("9", 40), "0." + strings.Repeat("1", 40)} {
+			if err := create(value, fields...); !apierrors.IsInvalid(err) {
+				t.Errorf("%v of %.20v is not refused: %v", fields, value, err)
+			}
+		}
 	}
 }
 

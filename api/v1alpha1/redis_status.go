@@ -5,7 +5,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// RedisStatus is what a Redis is; on the hub, added up over the members that can be seen.
+// RedisStatus is the observed state of a Redis; on the hub, aggregated over the members that can be observed.
 type RedisStatus struct {
 	// conditions of the Redis.
 	// +optional
@@ -14,7 +14,7 @@ type RedisStatus struct {
 	// +kubebuilder:validation:MaxItems=24
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that this status is about; -1 before there is one.
+	// observedGeneration is the generation that this status describes; -1 before it is first written.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -26,11 +26,11 @@ type RedisStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// updatedReplicas is the number of Pods that carry the current spec.
+	// updatedReplicas is the number of Pods with the current spec.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
-	// desiredReplicas sums the replicas asked for, members that cannot be seen included.
+	// desiredReplicas is the sum of the desired replicas, including those in members that cannot be observed.
 	// +optional
 	DesiredReplicas int32 `json:"desiredReplicas"`
 
@@ -39,7 +39,7 @@ type RedisStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Selector string `json:"selector,omitempty"`
 
-	// primary is the Pod that takes writes. Empty on the hub.
+	// primary is the Pod that accepts writes. Empty on the hub.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Primary string `json:"primary,omitempty"`
@@ -53,8 +53,8 @@ type RedisStatus struct {
 
 	FleetStatus `json:",inline"`
 
-	// clusters is what is known about each member's copy, sorted by name; at most 100, the unwell first when there are more.
-	// Each name is there once.
+	// clusters lists the state of the copy in each member, sorted by name and without duplicates. At most 100 are listed;
+	// those that are not ready take precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -71,7 +71,7 @@ type RedisMember struct {
 	// +required
 	// +kubebuilder:validation:Enum=primary;replica
 	Role string `json:"role"`
-	// ready says that the Pod is Ready.
+	// ready reports whether the Pod is Ready.
 	// +required
 	Ready bool `json:"ready"`
 	// node that the Pod runs on.
@@ -80,19 +80,19 @@ type RedisMember struct {
 	Node string `json:"node,omitempty"`
 }
 
-// RedisClusterStatus is what is known about the copy of a Redis in one member.
+// RedisClusterStatus is the state of the copy of a Redis in one member.
 type RedisClusterStatus struct {
 	ClusterStatus `json:",inline"`
 
-	// replicas is the number of Pods there.
+	// replicas is the number of Pods in the member.
 	// +optional
 	Replicas int32 `json:"replicas"`
 
-	// readyReplicas is the number of Pods there that are Ready.
+	// readyReplicas is the number of Pods in the member that are Ready.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// updatedReplicas is the number of Pods there that carry the current spec.
+	// updatedReplicas is the number of Pods in the member with the current spec.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 }

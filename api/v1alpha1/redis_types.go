@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RedisSpec is what a Redis should be.
+// RedisSpec is the desired state of a Redis.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.mode) || self.persistence.mode != 'None' || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir') || (has(self.persistence.acceptDataLoss) && self.persistence.acceptDataLoss)",message="persistence.mode None on a PersistentVolumeClaim loses the data at each restart: set persistence.acceptDataLoss: true, or storage.type: EmptyDir"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.maxMemoryPercent) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits)",message="memory.maxMemoryPercent needs resources.limits.memory: set it, or give memory.maxMemory"
@@ -17,17 +17,17 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || !has(self.auth) || !has(self.auth.mode) || self.auth.mode == 'Password'",message="service.type other than ClusterIP opens a Redis without a password to everybody: set auth.mode: Password, or service.type: ClusterIP"
 // +kubebuilder:validation:XValidation:rule="(has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF') == (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF') || ((has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF').startsWith('AOF') && (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF').startsWith('AOF')) || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir')",message="on a PersistentVolumeClaim persistence.mode can only change between AOF and AOFAndRDB: Redis would start without the data, or with data of an earlier time; create another Redis and move the data"
 type RedisSpec struct {
-	// placement says, on the hub, which members get a copy. It is ignored in a member.
+	// placement defines, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 
-	// mode is how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it.
+	// mode defines how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it.
 	// +optional
 	// +kubebuilder:validation:Enum=Replication
 	// +kubebuilder:default=Replication
 	Mode string `json:"mode,omitempty"`
 
-	// replicas is the number of data Pods, the primary included. Default 1.
+	// replicas is the number of data Pods, including the primary. Default 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -41,7 +41,7 @@ type RedisSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// port that Redis listens on. Default 6379. Changing it restarts all Pods together.
+	// port is the port that Redis listens on. Default 6379. Changing it restarts all Pods together.
 	// +optional
 	// +kubebuilder:default=6379
 	// +kubebuilder:validation:Minimum=1024
@@ -53,32 +53,32 @@ type RedisSpec struct {
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitzero"`
 
-	// storage holds the data.
+	// storage configures the volumes for the data.
 	// +optional
 	// +kubebuilder:default={type: "PersistentVolumeClaim", size: "1Gi", retentionPolicy: "Retain"}
 	Storage RedisStorage `json:"storage,omitzero"`
 
-	// persistence says what is written to storage.
+	// persistence defines what is written to storage.
 	// +optional
 	// +kubebuilder:default={mode: "AOF", appendFsync: "everysec"}
 	Persistence RedisPersistence `json:"persistence,omitzero"`
 
-	// replication says when the primary refuses writes because too few replicas follow it.
+	// replication defines when the primary refuses writes because too few replicas follow it.
 	// +optional
 	Replication RedisReplication `json:"replication,omitzero"`
 
-	// memory bounds the data set.
+	// memory limits the data set.
 	// +optional
 	Memory *RedisMemory `json:"memory,omitempty"`
 
-	// config holds further redis.conf directives, at most 64. Directives that the operator owns are refused.
+	// config contains further redis.conf directives, at most 64. Directives that the operator owns are refused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-z][a-z0-9-]{0,63}$'))",message="a directive is lower-case letters, digits and hyphens: correct its name"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['activedefrag','active-defrag-cycle-max','active-defrag-cycle-min','active-defrag-ignore-bytes','active-defrag-threshold-lower','active-defrag-threshold-upper','activerehashing','auto-aof-rewrite-min-size','auto-aof-rewrite-percentage','busy-reply-threshold','client-output-buffer-limit','client-query-buffer-limit','databases','dynamic-hz','hash-max-listpack-entries','hash-max-listpack-value','hll-sparse-max-bytes','hz','io-threads','io-threads-do-reads','jemalloc-bg-thread','latency-monitor-threshold','latency-tracking','lazyfree-lazy-eviction','lazyfree-lazy-expire','lazyfree-lazy-server-del','lazyfree-lazy-user-del','lazyfree-lazy-user-flush','lfu-decay-time','lfu-log-factor','list-compress-depth','list-max-listpack-size','loglevel','maxclients','maxmemory-clients','maxmemory-eviction-tenacity','maxmemory-samples','no-appendfsync-on-rewrite','notify-keyspace-events','proto-max-bulk-len','rdbchecksum','rdbcompression','rdb-save-incremental-fsync','aof-rewrite-incremental-fsync','aof-use-rdb-preamble','repl-backlog-size','repl-backlog-ttl','repl-diskless-sync','repl-diskless-sync-delay','repl-disable-tcp-nodelay','repl-timeout','set-max-intset-entries','set-max-listpack-entries','set-max-listpack-value','slowlog-log-slower-than','slowlog-max-len','stream-node-max-bytes','stream-node-max-entries','stop-writes-on-bgsave-error','tcp-backlog','tcp-keepalive','timeout','tracking-table-max-keys','zset-max-listpack-entries','zset-max-listpack-value'])",message="only tunables may be set here; persistence, memory, auth, replication and network directives have fields of their own or belong to the operator (see docs/api.md)"
 	Config map[string]ConfigValue `json:"config,omitempty"`
 
-	// auth says how clients authenticate.
+	// auth defines how clients authenticate.
 	// +optional
 	// +kubebuilder:default={mode: "Password"}
 	Auth RedisAuth `json:"auth,omitzero"`
@@ -100,11 +100,11 @@ type RedisSpec struct {
 	// +kubebuilder:default=Preferred
 	PodAntiAffinity string `json:"podAntiAffinity,omitempty"`
 
-	// affinity of the Pods, beside what podAntiAffinity asks for.
+	// affinity of the Pods, in addition to podAntiAffinity.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints of the Pods. Without a labelSelector, one counts the Pods of this Redis.
+	// topologySpreadConstraints of the Pods. A constraint without a labelSelector selects the Pods of this Redis.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
@@ -114,17 +114,17 @@ type RedisSpec struct {
 	// +optional
 	PodMetadata *RedisPodMetadata `json:"podMetadata,omitempty"`
 
-	// service says how clients reach the Pods.
+	// service configures the Services for clients.
 	// +optional
 	// +kubebuilder:default={type: "ClusterIP"}
 	Service RedisService `json:"service,omitzero"`
 
-	// podDisruptionBudget lets drains take one Pod at a time.
+	// podDisruptionBudget allows drains to evict one Pod at a time.
 	// +optional
 	// +kubebuilder:default={enabled: true}
 	PodDisruptionBudget RedisPodDisruptionBudget `json:"podDisruptionBudget,omitzero"`
 
-	// updateStrategy says how Pods are replaced.
+	// updateStrategy defines how Pods are replaced.
 	// +optional
 	// +kubebuilder:default={primary: "Automatic"}
 	UpdateStrategy RedisUpdateStrategy `json:"updateStrategy,omitzero"`
@@ -139,7 +139,7 @@ type RedisSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	RuntimeClassName string `json:"runtimeClassName,omitempty"`
 
-	// imagePullSecrets name Secrets in the namespace of the Redis.
+	// imagePullSecrets refer to Secrets in the namespace of the Redis.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -152,14 +152,14 @@ type RedisSpec struct {
 	// +kubebuilder:default=IfNotPresent
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 
-	// terminationGracePeriodSeconds is how long Redis has to flush its data when a Pod stops. Default 60.
+	// terminationGracePeriodSeconds is the time that Redis has to flush its data when a Pod stops. Default 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=3600
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// paused stops every change to the objects of this Redis, healing included. Status goes on.
+	// paused stops all changes of the objects of this Redis, including repairs. Status is still updated.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }
@@ -171,7 +171,7 @@ type RedisSpec struct {
 // +kubebuilder:validation:Pattern=`^[ !#-&(-\[\]-~]+$`
 type ConfigValue string
 
-// RedisStorage holds the data of each Pod.
+// RedisStorage configures the volume for the data of each Pod.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || !has(oldSelf.type) || self.type == oldSelf.type",message="storage.type is immutable: create another Redis and move the data"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName is immutable: create another Redis and move the data"
@@ -183,17 +183,17 @@ type RedisStorage struct {
 	// +kubebuilder:default=PersistentVolumeClaim
 	Type string `json:"type,omitempty"`
 
-	// size of each volume. Default 1Gi. Volumes grow to it and never shrink: one that is larger stays as it is.
+	// size of each volume. Default 1Gi. Volumes grow to this size and never shrink: a larger one keeps its size.
 	// +optional
 	// +kubebuilder:default="1Gi"
 	Size resource.Quantity `json:"size,omitzero"`
 
-	// storageClassName of the volumes; the member's default class when absent.
+	// storageClassName of the volumes. Absent: the default class of the member.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName *string `json:"storageClassName,omitempty"`
 
-	// retentionPolicy says what happens to the volumes when the Redis itself is deleted. Default Retain.
+	// retentionPolicy defines whether the volumes are kept when the Redis itself is deleted. Default Retain.
 	// Scaling down always keeps them.
 	// +optional
 	// +kubebuilder:validation:Enum=Retain;Delete
@@ -201,7 +201,7 @@ type RedisStorage struct {
 	RetentionPolicy string `json:"retentionPolicy,omitempty"`
 }
 
-// RedisPersistence says what is written to storage.
+// RedisPersistence defines what is written to storage.
 type RedisPersistence struct {
 	// mode of persistence. Default AOF. On a PersistentVolumeClaim it can only change between AOF and AOFAndRDB.
 	// +optional
@@ -215,21 +215,22 @@ type RedisPersistence struct {
 	// +kubebuilder:default=everysec
 	AppendFsync string `json:"appendFsync,omitempty"`
 
-	// acceptDataLoss consents to mode None on a volume that would keep data.
+	// acceptDataLoss is required for mode None with a PersistentVolumeClaim.
 	// +optional
 	AcceptDataLoss bool `json:"acceptDataLoss,omitempty"`
 }
 
-// RedisReplication says when the primary refuses writes.
+// RedisReplication defines when the primary refuses writes.
 type RedisReplication struct {
-	// minReplicasToWrite is how many replicas must follow the primary for it to take writes. Default 0: it takes them
-	// alone. Anything else loses less when the primary's volume is lost, and makes missing replicas an outage of writes.
+	// minReplicasToWrite is the number of replicas that must follow the primary for it to accept writes. Default 0: it
+	// accepts writes alone. A higher value reduces the loss of data if the primary's volume is lost, but makes missing
+	// replicas an outage of writes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=8
 	MinReplicasToWrite int32 `json:"minReplicasToWrite,omitempty"`
 
-	// minReplicasMaxLagSeconds is how long ago a replica must have been heard of to count. Default 10.
+	// minReplicasMaxLagSeconds is the maximum time since the last message from a replica that counts. Default 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
@@ -237,15 +238,15 @@ type RedisReplication struct {
 	MinReplicasMaxLagSeconds int32 `json:"minReplicasMaxLagSeconds,omitempty"`
 }
 
-// RedisMemory bounds the data set.
+// RedisMemory limits the data set.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.maxMemory) && has(self.maxMemoryPercent))",message="give maxMemory or maxMemoryPercent, not both"
 type RedisMemory struct {
-	// maxMemory in bytes, as a quantity.
+	// maxMemory is the limit in bytes, as a quantity.
 	// +optional
 	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
 
-	// maxMemoryPercent of resources.limits.memory. Default 75 when there is a limit.
+	// maxMemoryPercent is the limit as a percentage of resources.limits.memory. Default 75 if there is a memory limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=95
@@ -258,7 +259,7 @@ type RedisMemory struct {
 	MaxMemoryPolicy string `json:"maxMemoryPolicy,omitempty"`
 }
 
-// RedisAuth says how clients authenticate.
+// RedisAuth defines how clients authenticate.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Password' || !has(self.secretRef)",message="auth.secretRef needs auth.mode Password: set that, or remove secretRef"
 type RedisAuth struct {
@@ -268,12 +269,12 @@ type RedisAuth struct {
 	// +kubebuilder:default=Password
 	Mode string `json:"mode,omitempty"`
 
-	// secretRef names a Secret of the member, in the namespace of the Redis and with label
-	// flotilla.dev/redis-auth: "true". Absent: Secret <name>-auth is created once, with a generated password.
-	// The password is changed in the Secret. With the old one under key previous, Pods are replaced one by one and accept
-	// both until that key is removed; without it, all are restarted together. Beside another key than password, the old one
-	// is under previous-<key>, so that each Redis that shares a Secret is rotated by itself. An old password that no Pod runs
-	// with is refused.
+	// secretRef names a Secret of the member, in the namespace of the Redis and with label flotilla.dev/redis-auth:
+	// "true". Absent: Secret <name>-auth is created once, with a generated password. To rotate the password, change it in
+	// the Secret. If the old one is kept under key previous, Pods are replaced one by one and accept both until that key
+	// is removed; otherwise all Pods restart together. For a key other than password, the old password is under
+	// previous-<key>, so that each Redis that shares a Secret is rotated separately. An old password that no Pod uses is
+	// refused.
 	// +optional
 	SecretRef *RedisSecretRef `json:"secretRef,omitempty"`
 }
@@ -294,7 +295,7 @@ type RedisSecretRef struct {
 	Key string `json:"key,omitempty"`
 }
 
-// RedisPodMetadata is added to the Pods.
+// RedisPodMetadata contains labels and annotations that are added to the Pods.
 type RedisPodMetadata struct {
 	// labels of the Pods, at most 16. Those of flotilla.dev and Kubernetes cannot be set.
 	// +optional
@@ -316,10 +317,11 @@ type RedisPodMetadata struct {
 // +kubebuilder:validation:MaxLength=1024
 type RedisMetadataValue string
 
-// RedisService says how clients reach the Pods. It is about <name>-primary and <name>-any; what replicas use stays inside.
+// RedisService configures the Services for clients, <name>-primary and <name>-any. The Service for replicas stays
+// internal.
 type RedisService struct {
-	// type of the Services. Default ClusterIP. Anything else opens the Redis to whoever reaches the nodes or the load
-	// balancer, with its password as the only lock.
+	// type of the Services. Default ClusterIP. Any other type exposes the Redis to everyone who can reach the nodes or the
+	// load balancer, protected only by its password.
 	// +optional
 	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
 	// +kubebuilder:default=ClusterIP
@@ -334,18 +336,19 @@ type RedisService struct {
 	Annotations map[string]RedisMetadataValue `json:"annotations,omitempty"`
 }
 
-// RedisPodDisruptionBudget lets drains take one Pod at a time.
+// RedisPodDisruptionBudget allows drains to evict one Pod at a time.
 type RedisPodDisruptionBudget struct {
-	// enabled says that there is one. Default true. Turn it off to bring your own.
+	// enabled creates the budget. Default true. Disable it to use your own.
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// RedisUpdateStrategy says how Pods are replaced.
+// RedisUpdateStrategy defines how Pods are replaced.
 type RedisUpdateStrategy struct {
-	// primary is Automatic (default): the primary is replaced when every replica is done. With Supervised the update waits
-	// there until a person lets it go on, with the annotation that the condition RolloutBlocked names.
+	// primary is Automatic (default) or Supervised. With Automatic the primary is replaced after all replicas. With
+	// Supervised the update waits before the primary until a person approves it with the annotation that condition
+	// RolloutBlocked names.
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Supervised
 	// +kubebuilder:default=Automatic
@@ -374,10 +377,11 @@ const (
 	RedisSecretKeyPrevious        = "previous"
 )
 
-// Redis is a Redis instance: a primary and the replicas that follow it. On the hub it stands for itself in many members.
+// Redis is a Redis instance: a primary and the replicas that follow it. On the hub it represents its copies in many
+// members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=4"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=6"
 // +kubebuilder:resource:path=redises,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
@@ -397,11 +401,11 @@ type Redis struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the Redis should be.
+	// spec is the desired state of the Redis.
 	// +optional
 	// +kubebuilder:default={}
 	Spec RedisSpec `json:"spec,omitzero"`
-	// status is what it is.
+	// status is the observed state of the Redis.
 	// +optional
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status RedisStatus `json:"status,omitzero"`
@@ -419,8 +423,8 @@ type RedisList struct {
 // GetPlacement returns spec.placement.
 func (r *Redis) GetPlacement() *Placement { return r.Spec.Placement }
 
-// GetFleetStatus returns the part of status that both kinds share.
+// GetFleetStatus returns the part of the status that both kinds have in common.
 func (r *Redis) GetFleetStatus() *FleetStatus { return &r.Status.FleetStatus }
 
-// GetConditions returns the conditions to read and change.
+// GetConditions returns a pointer to the conditions.
 func (r *Redis) GetConditions() *[]metav1.Condition { return &r.Status.Conditions }

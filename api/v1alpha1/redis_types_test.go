@@ -5,6 +5,7 @@ package v1alpha1_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,18 @@ func redisValidations() map[string]schemaCase {
 		"empty selector":                {placement(flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{}}), "say all: true"},
 		"all":                           {placement(flotillav1.Placement{All: true}), ""},
 		"all and names":                 {placement(flotillav1.Placement{All: true, Clusters: []string{"a"}}), "excludes"},
+		"rollout":                       {rollout(flotillav1.Rollout{Steps: []string{"1", "25%", "100%"}, Batch: "50%", MaxUnready: 2, SoakSeconds: 60}), ""},
+		"rollout in parts of a cluster": {rollout(flotillav1.Rollout{Batch: "1.5"}), "spec.placement.rollout.batch"},
+		"rollout of nothing":            {rollout(flotillav1.Rollout{Batch: "0"}), "spec.placement.rollout.batch"},
+		"rollout beyond all":            {rollout(flotillav1.Rollout{Batch: "101%"}), "spec.placement.rollout.batch"},
+		"rollout step of nothing":       {rollout(flotillav1.Rollout{Steps: []string{"1", "0%"}}), "spec.placement.rollout.steps[1]"},
+		"rollout with too many steps":   {rollout(flotillav1.Rollout{Steps: slices.Repeat([]string{"1"}, 21)}), "must have at most 20"},
+		"rollout that allows too much":  {rollout(flotillav1.Rollout{MaxUnready: 1001}), "less than or equal to 1000"},
+		"rollout without time":          {rollout(flotillav1.Rollout{ProgressDeadlineSeconds: 9}), "greater than or equal to 10"},
+		"rollout that soaks for ever":   {rollout(flotillav1.Rollout{SoakSeconds: 86401}), "less than or equal to 86400"},
+		"rollout in order of nothing":   {rollout(flotillav1.Rollout{Order: &flotillav1.RolloutOrder{Label: "stage"}}), "spec.placement.rollout.order.values"},
+		"rollout in order of no label":  {rollout(flotillav1.Rollout{Order: &flotillav1.RolloutOrder{Values: []string{"a"}}}), "spec.placement.rollout.order.label"},
+		"rollout with a group twice":    {rollout(flotillav1.Rollout{Order: &flotillav1.RolloutOrder{Label: "stage", Values: []string{"a", "a"}}}), "Duplicate value"},
 		"cluster name that is no label": {placement(flotillav1.Placement{Clusters: []string{"A_b"}}), "should match"},
 		"a type of storage of later":    {func(r *flotillav1.Redis) { r.Spec.Storage.Type = "HostPath" }, `"PersistentVolumeClaim", "EmptyDir"`},
 		"a retention of no kind":        {func(r *flotillav1.Redis) { r.Spec.Storage.RetentionPolicy = "Archive" }, `"Retain", "Delete"`},
@@ -231,6 +244,10 @@ func config(key, value string) func(*flotillav1.Redis) {
 	return func(r *flotillav1.Redis) {
 		r.Spec.Config = map[string]flotillav1.ConfigValue{key: flotillav1.ConfigValue(value)}
 	}
+}
+
+func rollout(r flotillav1.Rollout) func(*flotillav1.Redis) {
+	return placement(flotillav1.Placement{Clusters: []string{"a"}, Rollout: &r})
 }
 
 func placement(p flotillav1.Placement) func(*flotillav1.Redis) {

@@ -17,7 +17,8 @@ var server *testenv.Cluster
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &server)) }
 
-// expectAnswer creates an object, dry, and compares the answer: an empty want means accepted, else the message must contain it.
+// expectAnswer creates an object, dry, and compares the answer: an empty want means accepted, else the message must
+// contain it.
 func expectAnswer(t *testing.T, object client.Object, want string) {
 	t.Helper()
 	err := server.Client.Create(t.Context(), object, client.DryRunAll)

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-flotilla is what `kubectl flotilla` runs.
+// Command kubectl-flotilla is the kubectl plugin `kubectl flotilla`.
 package main
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/plugin"
 )
 
-// version and commit are set when `make build` links the binary.
+// version and commit are set by `make build` at link time.
 var version, commit string
 
-// build describes this binary.
+// build returns a description of this binary.
 func build() string {
 	return fmt.Sprintf("kubectl-flotilla %s (commit %s, %s, %s/%s)",
 		cmp.Or(version, "unknown"), cmp.Or(commit, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)

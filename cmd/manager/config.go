@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,11 +20,12 @@ import (
 	"github.com/spf13/viper"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/flotilla-dev/flotilla/internal/clusters"
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
 )
 
-// Config is everything that can be set. A value comes from its flag, else from its environment variable,
-// else from the file given with --config, else it is the default. Nothing in it is secret.
+// Config is the configuration of the manager. For each key the flag takes precedence over the environment variable, the
+// environment variable over the file given with --config, and the file over the default. It contains no secrets.
 type Config struct {
 	// Kubeconfig is the path of the hub's kubeconfig; empty in a Pod on the hub.
 	Kubeconfig     string               `mapstructure:"kubeconfig"`
@@ -31,6 +33,7 @@ type Config struct {
 	Registration   RegistrationConfig   `mapstructure:"registration"`
 	Members        MembersConfig        `mapstructure:"members"`
 	Removals       RemovalsConfig       `mapstructure:"removals"`
+	Rollouts       RolloutsConfig       `mapstructure:"rollouts"`
 	Tenancy        string               `mapstructure:"tenancy"`
 	Workers        int                  `mapstructure:"workers"`
 	LeaderElection LeaderElectionConfig `mapstructure:"leaderElection"`
@@ -40,13 +43,13 @@ type Config struct {
 	Log            LogConfig            `mapstructure:"log"`
 }
 
-// HubConfig says which hub this is, and how much may be written there.
+// HubConfig identifies the hub and limits the writes to it.
 type HubConfig struct {
 	ID  string `mapstructure:"id"`
 	QPS int    `mapstructure:"qps"`
 }
 
-// RegistrationConfig says where registrations are, and what the site changes about the rules for them.
+// RegistrationConfig configures where registrations are and which of them are accepted.
 type RegistrationConfig struct {
 	Sources          []SourceConfig `mapstructure:"sources"`
 	AllowSystemRoots bool           `mapstructure:"allowSystemRoots"`
@@ -54,15 +57,16 @@ type RegistrationConfig struct {
 	AllowedCIDRs     []string       `mapstructure:"allowedCIDRs"`
 	DeniedCIDRs      []string       `mapstructure:"deniedCIDRs"`
 	AllowedHosts     []string       `mapstructure:"allowedHosts"`
+	GraceSeconds     int            `mapstructure:"graceSeconds"`
 }
 
-// SourceConfig is a namespace of the hub and the conventions understood there.
+// SourceConfig is a namespace of the hub with the conventions for registrations there.
 type SourceConfig struct {
 	Namespace   string   `mapstructure:"namespace"`
 	Conventions []string `mapstructure:"conventions"`
 }
 
-// MembersConfig says what may be done in members.
+// MembersConfig configures what the manager may do in members.
 type MembersConfig struct {
 	Namespaces       []string `mapstructure:"namespaces"`
 	CreateNamespaces bool     `mapstructure:"createNamespaces"`
@@ -70,13 +74,18 @@ type MembersConfig struct {
 	CRDs             string   `mapstructure:"crds"`
 }
 
-// RemovalsConfig says how many copies may be removed before a person has to confirm it.
+// RemovalsConfig limits how many copies may be removed without a confirmation.
 type RemovalsConfig struct {
 	Budget int `mapstructure:"budget"`
 	Share  int `mapstructure:"share"`
 }
 
-// LeaderElectionConfig says how managers agree on who works.
+// RolloutsConfig limits rollouts over all objects.
+type RolloutsConfig struct {
+	PerCluster int `mapstructure:"perCluster"`
+}
+
+// LeaderElectionConfig configures leader election.
 type LeaderElectionConfig struct {
 	Enabled   bool   `mapstructure:"enabled"`
 	Namespace string `mapstructure:"namespace"`
@@ -87,25 +96,26 @@ type EndpointConfig struct {
 	BindAddress string `mapstructure:"bindAddress"`
 }
 
-// LogConfig says how to log.
+// LogConfig configures logging.
 type LogConfig struct {
 	Format    string `mapstructure:"format"`
 	Verbosity int    `mapstructure:"verbosity"`
 }
 
-// Who may place in a member whose registration has no annotation flotilla.dev/allowed-namespaces.
+// Values of tenancy: which namespaces may place in a member whose registration has no annotation
+// flotilla.dev/allowed-namespaces.
 const (
 	tenancyOpen     = "Open"
 	tenancyEnforced = "Enforced"
 )
 
-// Who brings our CustomResourceDefinitions into members: their administrators, or the manager.
+// Values of members.crds: the administrators or the manager install the CustomResourceDefinitions in members.
 const (
 	crdsVerify  = "Verify"
 	crdsInstall = "Install"
 )
 
-// setting is a key of the configuration with its default and its one line of help.
+// setting is a key of the configuration with its default and its help text.
 type setting struct {
 	key   string
 	value any
@@ -115,39 +125,41 @@ type setting struct {
 var settings = []setting{
 	{"kubeconfig", "", "path of the hub's kubeconfig; empty in a Pod on the hub"},
 	{"hub.id", "", "name of this hub, written on every copy and claim; keep it when the hub is rebuilt (required)"},
-	{"hub.qps", 0, "writes to the hub in a second, events and the Lease not counted; 0 means no limit but the hub's own"},
-	{"registration.sources", "flotilla-clusters:flotilla+multicluster-runtime", "namespaces with registration Secrets and the conventions understood there, as namespace:convention+convention,..."},
-	{"registration.allowSystemRoots", false, "verify members by the roots of the manager's system when a registration has no certificate authority"},
-	{"registration.allowProxyURL", false, "let registrations name an http or socks5 proxy"},
-	{"registration.allowedCIDRs", []string{}, "the only addresses that members may have; none listed means all"},
-	{"registration.deniedCIDRs", []string{}, "addresses that members may not have"},
-	{"registration.allowedHosts", []string{}, "the only hosts that servers of registrations may have, as names, addresses or *.example.com; none listed means all"},
+	{"hub.qps", 0, "writes to the hub per second, without events and the Lease; 0 means that only the hub limits them"},
+	{"registration.sources", flotillav1.RegistrationNamespace + ":flotilla+multicluster-runtime", "namespaces with registration Secrets and the conventions for them, as namespace:convention+convention,..."},
+	{"registration.allowSystemRoots", false, "verify members against the manager's system roots if a registration has no certificate authority"},
+	{"registration.allowProxyURL", false, "allow registrations to name an http or socks5 proxy"},
+	{"registration.allowedCIDRs", []string{}, "the only addresses that may be dialled for members; empty means all"},
+	{"registration.deniedCIDRs", []string{}, "addresses that may not be dialled for members"},
+	{"registration.allowedHosts", []string{}, "the only hosts that registrations may name as server: names, addresses or *.example.com; empty means all"},
+	{"registration.graceSeconds", 60, "seconds that a registration may be gone before its member is offboarded"},
 	{"members.namespaces", []string{}, "namespaces that copies may be placed into although they are kube-*, flotilla-* or default"},
-	{"members.createNamespaces", true, "create the namespace of a copy when the member lacks it"},
+	{"members.createNamespaces", true, "create the namespace of a copy if the member lacks it"},
 	{"members.copyMetadata", []string{}, "prefixes of the label and annotation keys that copies get from the hub object"},
-	{"members.crds", crdsVerify, "check that members have the CRDs (Verify), or install and upgrade them there (Install)"},
-	{"removals.budget", 20, "copies that may be removed from members in 10 minutes before a person has to confirm it; 0 means always"},
+	{"members.crds", crdsVerify, "check that members have the CRDs (Verify), or install and upgrade the CRDs there (Install)"},
+	{"removals.budget", 20, "copies that may be removed from members in 10 minutes before a person has to confirm; 0 means always"},
 	{"removals.share", 25, "percentage of the fleet's copies, and of those of one object, that may be removed in 10 minutes, at least 2; 0 means no such limit"},
-	{"tenancy", tenancyOpen, "who may place in a member whose registration does not say: everybody (Open) or nobody (Enforced)"},
-	{"workers", 16, "passes that each controller runs at once"},
-	{"leaderElection.enabled", true, "work only while holding the Lease flotilla-manager"},
-	{"leaderElection.namespace", "flotilla-system", "namespace of the Lease and of what belongs to the manager"},
+	{"rollouts.perCluster", 20, "objects that may change in one member at a time; 0 means no limit"},
+	{"tenancy", tenancyOpen, "which namespaces may place in a member whose registration does not specify it: all (Open) or none (Enforced)"},
+	{"workers", 16, "number of concurrent passes of each controller"},
+	{"leaderElection.enabled", true, "run the controllers only while holding the Lease " + flotillav1.ManagerLease},
+	{"leaderElection.namespace", flotillav1.SystemNamespace, "namespace of the Lease and of the manager's own objects"},
 	{"metrics.bindAddress", ":8443", "address of the metrics endpoint, served with TLS and authentication; 0 disables it"},
 	{"health.bindAddress", ":8081", "address of /healthz and /readyz; 0 disables it"},
 	{"profiling.bindAddress", "0", "address of /debug/pprof on the loopback interface, such as 127.0.0.1:6060; 0 disables it"},
 	{"log.format", "text", "text or json"},
-	{"log.verbosity", 0, "0 for changes that people look for, 1 for the path taken; at most 7"},
+	{"log.verbosity", 0, "0 for changes that operators look for, 1 for the decisions of each pass; at most 7"},
 }
 
-// loadConfig reads the configuration and returns every problem of it at once.
+// envPrefix begins the names of our environment variables.
+const envPrefix = "FLOTILLA_"
+
+// loadConfig reads the configuration and returns all problems at once.
 func loadConfig(args []string) (*Config, error) {
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	file := flags.String("config", "", "configuration file (YAML)")
 	flags.Bool("version", false, "print the version and exit")
 	v := viper.New()
-	v.SetEnvPrefix("FLOTILLA")
-	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))
-	v.AutomaticEnv()
 	for _, s := range settings {
 		addFlag(flags, s)
 		v.SetDefault(s.key, s.value)
@@ -178,11 +190,31 @@ func loadConfig(args []string) (*Config, error) {
 	return cfg, cfg.validate()
 }
 
-// flagName turns leaderElection.bindAddress into leader-election-bind-address.
+// serviceVariable matches what the kubelet sets for each Service of the namespace, whose names may begin like ours.
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// unknownVariables returns the names of environment variables that look like ours and set no key, sorted.
+func unknownVariables(environment []string) []string {
+	known := map[string]bool{}
+	for _, s := range settings {
+		known[envName(s.key)] = true
+	}
+	var unknown []string
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, envPrefix) && !known[name] && !serviceVariable.MatchString(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
+}
+
+// flagName converts leaderElection.bindAddress to leader-election-bind-address.
 func flagName(key string) string { return delimited(key, '-', false) }
 
-// envName turns leaderElection.bindAddress into FLOTILLA_LEADER_ELECTION_BIND_ADDRESS.
-func envName(key string) string { return "FLOTILLA_" + delimited(key, '_', true) }
+// envName converts leaderElection.bindAddress to FLOTILLA_LEADER_ELECTION_BIND_ADDRESS.
+func envName(key string) string { return envPrefix + delimited(key, '_', true) }
 
 func delimited(key string, sep byte, upper bool) string {
 	var b strings.Builder
@@ -192,7 +224,7 @@ func delimited(key string, sep byte, upper bool) string {
 		case c == '.':
 			b.WriteByte(sep)
 			continue
-		// Capitals in a row are one word: allowProxyURL, allowedCIDRs.
+		// Consecutive capitals are one word: allowProxyURL, allowedCIDRs.
 		case i > 0 && isCapital(c) && !isCapital(key[i-1]):
 			b.WriteByte(sep)
 		}
@@ -220,7 +252,7 @@ func addFlag(flags *pflag.FlagSet, s setting) {
 	}
 }
 
-// sourcesFromString reads namespace:convention+convention,... so that sources can be given by flag and environment.
+// sourcesFromString parses namespace:convention+convention,... so that sources can be set by flag and environment.
 func sourcesFromString(_, to reflect.Type, data any) (any, error) {
 	text, ok := data.(string)
 	if !ok || to != reflect.TypeFor[[]SourceConfig]() {
@@ -258,14 +290,17 @@ func (c *Config) validate() error {
 	if c.Removals.Share < 0 || c.Removals.Share > 100 {
 		errs = append(errs, fmt.Errorf("removals.share: %d is not between 0 and 100", c.Removals.Share))
 	}
+	if c.Rollouts.PerCluster < 0 {
+		errs = append(errs, fmt.Errorf("rollouts.perCluster: %d is negative", c.Rollouts.PerCluster))
+	}
 	if c.Workers < 1 || c.Workers > 256 {
 		errs = append(errs, fmt.Errorf("workers: %d is not between 1 and 256", c.Workers))
 	}
 	if c.LeaderElection.Enabled && c.LeaderElection.Namespace == "" {
-		errs = append(errs, errors.New("leaderElection.namespace: needed when leaderElection.enabled"))
+		errs = append(errs, errors.New("leaderElection.namespace: required if leaderElection.enabled is true"))
 	}
 	if !c.Profiling.isLocal() {
-		errs = append(errs, fmt.Errorf("profiling.bindAddress: %q is not a loopback address such as 127.0.0.1:6060: profiles are served to whoever asks", c.Profiling.BindAddress))
+		errs = append(errs, fmt.Errorf("profiling.bindAddress: %q is not a loopback address such as 127.0.0.1:6060: profiles are served without authentication", c.Profiling.BindAddress))
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		errs = append(errs, fmt.Errorf("log.format: %q is neither text nor json", c.Log.Format))
@@ -276,7 +311,7 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// isLocal says whether only this machine, or this Pod, can come to the endpoint.
+// isLocal reports whether the endpoint is only reachable from this machine or Pod.
 func (c EndpointConfig) isLocal() bool {
 	if c.BindAddress == "0" {
 		return true
@@ -284,6 +319,9 @@ func (c EndpointConfig) isLocal() bool {
 	address, err := netip.ParseAddrPort(c.BindAddress)
 	return err == nil && address.Addr().IsLoopback()
 }
+
+// maxGraceSeconds is a day: a member whose registration is gone is not written, and must not stay so unnoticed.
+const maxGraceSeconds = 24 * 60 * 60
 
 func (c RegistrationConfig) validate() []error {
 	var errs []error
@@ -298,18 +336,21 @@ func (c RegistrationConfig) validate() []error {
 			errs = append(errs, fmt.Errorf("registration.sources: namespace %q has no convention", source.Namespace))
 		}
 		for _, name := range source.Conventions {
-			if !slices.Contains(clusters.Conventions(), clusters.Convention(name)) {
-				errs = append(errs, fmt.Errorf("registration.sources: convention %q is not one of %v", name, clusters.Conventions()))
+			if !slices.Contains(registration.Conventions(), registration.Convention(name)) {
+				errs = append(errs, fmt.Errorf("registration.sources: convention %q is not one of %v", name, registration.Conventions()))
 			}
 		}
+	}
+	if c.GraceSeconds < 1 || c.GraceSeconds > maxGraceSeconds {
+		errs = append(errs, fmt.Errorf("registration.graceSeconds: %d is not between 1 and %d", c.GraceSeconds, maxGraceSeconds))
 	}
 	_, problems := c.policy()
 	return append(errs, problems...)
 }
 
-// policy reads the site's rules for registrations and returns all problems with them.
-func (c RegistrationConfig) policy() (clusters.Policy, []error) {
-	policy := clusters.Policy{AllowSystemRoots: c.AllowSystemRoots, AllowProxyURL: c.AllowProxyURL, AllowedHosts: c.AllowedHosts}
+// policy parses the rules of the site for registrations and returns all problems.
+func (c RegistrationConfig) policy() (registration.Policy, []error) {
+	policy := registration.Policy{AllowSystemRoots: c.AllowSystemRoots, AllowProxyURL: c.AllowProxyURL, AllowedHosts: c.AllowedHosts}
 	var errs []error
 	read := func(key string, cidrs []string) []netip.Prefix {
 		var prefixes []netip.Prefix
@@ -319,9 +360,9 @@ func (c RegistrationConfig) policy() (clusters.Policy, []error) {
 			case err != nil:
 				errs = append(errs, fmt.Errorf("%s: %q is not a CIDR such as 10.0.0.0/8", key, cidr))
 			case prefix != prefix.Masked():
-				errs = append(errs, fmt.Errorf("%s: %q has bits behind its length; %s is meant?", key, cidr, prefix.Masked()))
+				errs = append(errs, fmt.Errorf("%s: %q has host bits set; did you mean %s?", key, cidr, prefix.Masked()))
 			case prefix.Addr().Is4In6():
-				errs = append(errs, fmt.Errorf("%s: %q is to be written as an IPv4 CIDR", key, cidr))
+				errs = append(errs, fmt.Errorf("%s: %q must be written as an IPv4 CIDR", key, cidr))
 			default:
 				prefixes = append(prefixes, prefix)
 			}
@@ -339,8 +380,8 @@ func (c RegistrationConfig) policy() (clusters.Policy, []error) {
 	return policy, errs
 }
 
-// maxVerbosity is the last at which client-go logs the addresses and headers of its requests but not yet their bodies,
-// which are Secrets too: registrations are read with all their keys.
+// maxVerbosity is the highest verbosity at which client-go does not log the bodies of requests, which contain the
+// Secrets of registrations.
 const maxVerbosity = 7
 
 func newLogger(cfg LogConfig, out io.Writer) logr.Logger {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
 )
 
 func TestLoadConfig_Precedence(t *testing.T) {
@@ -57,17 +57,43 @@ func TestLoadConfig_Precedence(t *testing.T) {
 	}
 }
 
+func TestLoadConfig_reads_only_the_documented_variables(t *testing.T) {
+	t.Setenv("FLOTILLA_HEALTH_BINDADDRESS", ":1")
+	cfg, err := loadConfig([]string{"--hub-id=main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Health.BindAddress != ":8081" {
+		t.Errorf("a variable that is not documented sets %q", cfg.Health.BindAddress)
+	}
+	t.Setenv("FLOTILLA_HEALTH_BIND_ADDRESS", ":2")
+	if cfg, err = loadConfig([]string{"--hub-id=main"}); err != nil || cfg.Health.BindAddress != ":2" {
+		t.Errorf("the documented variable does not win: %v, %v", cfg, err)
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	got := unknownVariables([]string{
+		"FLOTILLA_HUB_ID=main", "FLOTILLA_HUBID=main", "FLOTILLA_HEALTH_BINDADDRESS=:1", "PATH=/bin", "FLOTILLA=1",
+		"FLOTILLA_MANAGER_METRICS_SERVICE_HOST=10.0.0.1", "FLOTILLA_MANAGER_METRICS_SERVICE_PORT_HTTPS=8443",
+		"FLOTILLA_MANAGER_METRICS_PORT=tcp://10.0.0.1:8443", "FLOTILLA_MANAGER_METRICS_PORT_8443_TCP_ADDR=10.0.0.1",
+	})
+	if diff := cmp.Diff([]string{"FLOTILLA_HEALTH_BINDADDRESS", "FLOTILLA_HUBID"}, got); diff != "" {
+		t.Errorf("unknown variables (-want +got):\n%s", diff)
+	}
+}
+
 func TestLoadConfig_AllProblemsAtOnce(t *testing.T) {
 	_, err := loadConfig([]string{
-		"--hub-id=Not_A_Label", "--workers=0", "--removals-budget=-1", "--removals-share=101", "--hub-qps=-1", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--profiling-bind-address=:6060", "--registration-sources=a:unheard-of",
+		"--hub-id=Not_A_Label", "--workers=0", "--removals-budget=-1", "--removals-share=101", "--rollouts-per-cluster=-1", "--hub-qps=-1", "--log-format=xml", "--tenancy=Closed", "--members-crds=Hope", "--registration-grace-seconds=0", "--profiling-bind-address=:6060", "--registration-sources=a:unheard-of",
 		"--registration-allowed-cidrs=10.0.0.0/8,10.0.0.300/8,10.0.0.1/8", "--registration-denied-cidrs=::ffff:10.0.0.0/104,everything", "--registration-allowed-hosts=*.example.com,*,https://a",
 	})
 	if err == nil {
 		t.Fatal("a bad configuration was accepted")
 	}
 	for _, want := range []string{
-		"hub.id", "workers", "removals.budget", "removals.share", "hub.qps", "log.format", "tenancy", "members.crds", `profiling.bindAddress: ":6060"`, `convention "unheard-of"`,
-		`allowedCIDRs: "10.0.0.300/8"`, "10.0.0.0/8 is meant", `deniedCIDRs: "::ffff:10.0.0.0/104"`, `deniedCIDRs: "everything"`, `allowedHosts: "*"`, `allowedHosts: "https://a"`,
+		"hub.id", "workers", "removals.budget", "removals.share", "rollouts.perCluster", "hub.qps", "log.format", "tenancy", "members.crds", "registration.graceSeconds", `profiling.bindAddress: ":6060"`, `convention "unheard-of"`,
+		`allowedCIDRs: "10.0.0.300/8"`, "did you mean 10.0.0.0/8", `deniedCIDRs: "::ffff:10.0.0.0/104"`, `deniedCIDRs: "everything"`, `allowedHosts: "*"`, `allowedHosts: "https://a"`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not mention %s", err, want)
@@ -80,7 +106,7 @@ func TestLoadConfig_RulesOfTheSite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if policy, _ := cfg.Registration.policy(); !reflect.DeepEqual(policy, clusters.Policy{AllowedHosts: []string{}}) {
+	if policy, _ := cfg.Registration.policy(); !reflect.DeepEqual(policy, registration.Policy{AllowedHosts: []string{}}) {
 		t.Errorf("by default nothing is loosened, got %+v", policy)
 	}
 	t.Setenv("FLOTILLA_REGISTRATION_ALLOW_PROXY_URL", "true")
@@ -92,7 +118,7 @@ func TestLoadConfig_RulesOfTheSite(t *testing.T) {
 		t.Errorf("names are written in small letters, got %v", err)
 	}
 	policy, _ := cfg.Registration.policy()
-	want := clusters.Policy{
+	want := registration.Policy{
 		AllowSystemRoots: true, AllowProxyURL: true,
 		AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		DeniedCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
@@ -113,7 +139,8 @@ func TestLoadConfig_UnknownKey(t *testing.T) {
 	}
 }
 
-// samples are values other than the default for every key, as a file has them; as text they are what flags and variables take.
+// samples are values other than the default for every key, as a file has them; as text they are what flags and
+// variables take.
 var samples = map[string]any{
 	"kubeconfig":                    "/etc/hub",
 	"hub.id":                        "europe",
@@ -124,12 +151,14 @@ var samples = map[string]any{
 	"registration.allowedCIDRs":     []any{"10.0.0.0/8", "fd00::/8"},
 	"registration.deniedCIDRs":      []any{"10.1.0.0/16", "10.2.0.0/16"},
 	"registration.allowedHosts":     []any{"*.example.com", "10.3.0.1"},
+	"registration.graceSeconds":     90,
 	"members.namespaces":            []any{"default", "kube-cache"},
 	"members.createNamespaces":      false,
 	"members.copyMetadata":          []any{"example.com/", "team"},
 	"members.crds":                  "Install",
 	"removals.budget":               7,
 	"removals.share":                10,
+	"rollouts.perCluster":           5,
 	"tenancy":                       "Enforced",
 	"workers":                       3,
 	"leaderElection.enabled":        false,

@@ -41,7 +41,7 @@ func hubBehindLine(t *testing.T) (line *testenv.Line, hub *http.Client, host str
 	}, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	config, err := hubRESTConfig(kubeconfig)
+	config, err := hubRESTConfig(kubeconfig, func(err error) { t.Errorf("the process ends: %v", err) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestLogger_SecretsStayOutOfTheLog reads a registration as the manager does, at the verbosity that is allowed and at the
-// next one, which shows that the bound is where it has to be.
+// TestLogger_SecretsStayOutOfTheLog reads a registration as the manager does, at the verbosity that is allowed and at
+// the next one, which shows that the bound is where it has to be.
 func TestLogger_SecretsStayOutOfTheLog(t *testing.T) {
 	const token, kubeconfig = "a-token-of-the-hub", "a-kubeconfig-with-a-token"
 	encoded := base64.StdEncoding.EncodeToString([]byte(kubeconfig))

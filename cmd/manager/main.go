@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ func run(args []string, out io.Writer) error {
 		_, err := fmt.Fprintln(out, theBuild())
 		return err
 	}
+	reserveMemory()
 	cfg, err := loadConfig(args)
 	if err != nil {
 		return err
@@ -36,11 +38,25 @@ func run(args []string, out io.Writer) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	log.Info("Starting", "build", theBuild().String(), "config", cfg)
+	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
+		log.Info("Ignoring environment variables that set no key", "variables", unknown)
+	}
 
-	ctx := ctrl.SetupSignalHandler()
-	mgr, err := newManager(cfg)
+	ctx, end := context.WithCancelCause(ctrl.SetupSignalHandler())
+	mgr, err := newManager(cfg, end)
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	return start(ctx, mgr)
+}
+
+// start runs a manager until its context ends. It returns an error if the process ends because the hub was restored.
+func start(ctx context.Context, mgr interface{ Start(context.Context) error }) error {
+	if err := mgr.Start(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, errHubRestored) {
+		return cause
+	}
+	return nil
 }

@@ -14,11 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,7 +27,9 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/events"
+	"github.com/flotilla-dev/flotilla/internal/clusters/pool"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
@@ -37,28 +37,29 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
 )
 
-// The leader keeps its Lease through a hub outage of 45 seconds; after that the process exits. The deadline begins with
-// the first attempt that fails, and the last attempt before it must come when such an outage is over: with a retry every
-// 10 seconds until 45, the last one would come after 40. No other process takes the Lease before this one has exited,
-// because the deadline and the pause before the first attempt together are shorter than the Lease lasts.
+// The leader keeps its Lease through a hub outage of 45 seconds; after that the process exits. The deadline starts with
+// the first failed attempt, and the last attempt before the deadline must happen after such an outage: with a retry
+// every 10 seconds until 45, the last one would happen after 40. No other process acquires the Lease before this one
+// has exited, because the deadline and the pause before the first attempt together are shorter than the duration of the
+// Lease.
 const (
 	leaseDuration = 60 * time.Second
 	renewDeadline = 50 * time.Second
 	retryPeriod   = 4 * time.Second
-	// leaseTimeout is how long one request may take.
+	// leaseTimeout is the timeout of one request.
 	leaseTimeout = 10 * time.Second
 )
 
-// A connection to the hub on which nothing is heard for the first is pinged, and dropped when the answer takes longer than
-// the second. With the defaults, 30 and 15 seconds, a connection that has died would be found out as late as renewing the
-// Lease ends, and for as long the hub's changes would not be seen.
+// A connection to the hub that is idle for hubReadIdleTimeout is pinged, and closed if there is no answer within
+// hubPingTimeout. With the defaults, 30 and 15 seconds, a dead connection would be detected as late as the renewal of
+// the Lease fails, and changes on the hub would not be observed for that time.
 const (
 	hubReadIdleTimeout = 15 * time.Second
 	hubPingTimeout     = 10 * time.Second
 	hubDialTimeout     = 5 * time.Second
 )
 
-// hubBurst is how many seconds' worth of writes may go to the hub at once under the limit of hub.qps.
+// hubBurst is the burst of writes to the hub in seconds' worth of hub.qps.
 const hubBurst = 5
 
 func newScheme() *runtime.Scheme {
@@ -68,9 +69,10 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager wires the pool and the reconcilers to the hub.
-func newManager(cfg *Config) (mcmanager.Manager, error) {
-	hubConfig, err := hubRESTConfig(cfg.Kubeconfig)
+// newManager creates a manager with the pool and the reconcilers. restored is called when the hub has gone back to an
+// earlier state.
+func newManager(cfg *Config, restored func(error)) (mcmanager.Manager, error) {
+	hubConfig, err := hubRESTConfig(cfg.Kubeconfig, restored)
 	if err != nil {
 		return nil, fmt.Errorf("loading the hub's kubeconfig: %w", err)
 	}
@@ -79,23 +81,30 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	pool, err := clusters.NewPool(clusters.Config{
+	lock, err := newLeadership(hubConfig, cfg.LeaderElection.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("preparing leader election: %w", err)
+	}
+	var leading func() time.Duration
+	if cfg.LeaderElection.Enabled {
+		leading = lock.left
+	}
+	pool, err := pool.New(pool.Config{
 		HubID:          cfg.Hub.ID,
 		Namespace:      cfg.LeaderElection.Namespace,
 		Sources:        sources(cfg.Registration.Sources),
 		Policy:         policy,
-		Scheme:         scheme,
+		Grace:          time.Duration(cfg.Registration.GraceSeconds) * time.Second,
+		Process:        lock.Identity(),
+		Leading:        leading,
+		Ended:          lock.hasEnded,
 		EnforceTenancy: cfg.Tenancy == tenancyEnforced,
 		InstallCRDs:    cfg.Members.CRDs == crdsInstall,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)
 	}
-	options, err := managerOptions(cfg, hubConfig, scheme)
-	if err != nil {
-		return nil, err
-	}
-	mgr, err := mcmanager.New(hubConfig, pool, options)
+	mgr, err := mcmanager.New(hubConfig, pool, managerOptions(cfg, scheme, lock))
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
@@ -105,13 +114,13 @@ func newManager(cfg *Config) (mcmanager.Manager, error) {
 	return mgr, nil
 }
 
-func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
+func setup(mgr mcmanager.Manager, pool *pool.Pool, cfg *Config) error {
 	hub := mgr.GetLocalManager()
 	if err := pool.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the pool: %w", err)
 	}
 	clk := clock.RealClock{}
-	recorder := clusters.NewRecorder(clusters.RecorderOptions{
+	recorder := events.NewRecorder(events.Options{
 		HubID:     cfg.Hub.ID,
 		Scheme:    hub.GetScheme(),
 		Members:   pool,
@@ -120,6 +129,7 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 		Clock:     clk,
 	})
 	table := fleet.NewTable()
+	table.Slots = fleet.NewSlots(cfg.Rollouts.PerCluster)
 	if err := redis.Setup(mgr, pool, recorder, clk, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up redis: %w", err)
 	}
@@ -141,7 +151,7 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 	if err := rollup.Setup(mgr, pool, table, cfg.Hub.ID, clk, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up rollup: %w", err)
 	}
-	// Health never depends on members: a sick one must not restart the manager.
+	// Health never depends on members: an unhealthy one must not restart the manager.
 	if err := hub.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
@@ -151,7 +161,7 @@ func setup(mgr mcmanager.Manager, pool *clusters.Pool, cfg *Config) error {
 	return nil
 }
 
-func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme) (mcmanager.Options, error) {
+func managerOptions(cfg *Config, scheme *runtime.Scheme, lock *leadership) mcmanager.Options {
 	options := mcmanager.Options{
 		Scheme: scheme,
 		Cache: cache.Options{
@@ -159,7 +169,7 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 			ReaderFailOnMissingInformer: true,
 		},
 		Client: client.Options{
-			// Secrets are read through the pool's own label-selected informers only.
+			// Secrets are only read through the pool's own informers, which select by label.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.Namespace{}}},
 		},
 		NewClient:              hubClient(cfg.Hub.QPS),
@@ -172,10 +182,6 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	if cfg.LeaderElection.Enabled {
-		lock, err := leaderLock(hubConfig, cfg.LeaderElection.Namespace)
-		if err != nil {
-			return options, fmt.Errorf("preparing leader election: %w", err)
-		}
 		options.LeaderElection = true
 		options.LeaderElectionResourceLockInterface = lock
 		options.LeaderElectionReleaseOnCancel = true
@@ -183,18 +189,7 @@ func managerOptions(cfg *Config, hubConfig *rest.Config, scheme *runtime.Scheme)
 		options.RenewDeadline = new(renewDeadline)
 		options.RetryPeriod = new(retryPeriod)
 	}
-	return options, nil
-}
-
-// leaderLock is a Lease without events: a restart changes nothing that is worth one.
-func leaderLock(hubConfig *rest.Config, namespace string) (resourcelock.Interface, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	// A request may take half of the last argument: one that gets no answer makes room for the next attempt.
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "flotilla-manager", identity, hubConfig, 2*leaseTimeout)
+	return options
 }
 
 func loadKubeconfig(path string) (*rest.Config, error) {
@@ -203,31 +198,33 @@ func loadKubeconfig(path string) (*rest.Config, error) {
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig is missing, and this is no Pod on the hub: %w", err)
+		return nil, fmt.Errorf("--kubeconfig is not set, and the process does not run in a Pod on the hub: %w", err)
 	}
 	return config, nil
 }
 
-func hubRESTConfig(kubeconfig string) (*rest.Config, error) {
+// hubRESTConfig returns the configuration of the hub's clients. restored is called when the hub has gone back to an
+// earlier state.
+func hubRESTConfig(kubeconfig string, restored func(error)) (*rest.Config, error) {
 	config, err := loadKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	if err := findOutDeadConnections(); err != nil {
+	if err := enableHTTP2HealthChecks(); err != nil {
 		return nil, err
 	}
-	// A dialer of its own gives each client a connection of its own, so that leader election does not share one.
+	// Each client has its own dialer and therefore its own connection, so that leader election does not share one.
 	config.Dial = (&net.Dialer{Timeout: hubDialTimeout, KeepAlive: 30 * time.Second}).DialContext
-	config.Wrap(holdWatches)
+	config.Wrap(holdWatches(restored))
 	config.UserAgent = "flotilla-manager"
-	// The hub shares its capacity out itself, by API Priority and Fairness.
+	// The hub limits its clients itself, by API Priority and Fairness.
 	config.QPS = -1
 	return config, nil
 }
 
-// hubClient returns how the client that writes to the hub is made. The limit is not that of live reads, events and the
-// Lease: reads come before a write that has waited for its turn, events have limits of their own, and the Lease must be
-// renewed however much there is to write.
+// hubClient returns a function that creates the client for writes to the hub. Its rate limit does not apply to live
+// reads, events and the Lease: a read precedes a write that is limited, events have their own limits, and the renewal
+// of the Lease must not wait for writes.
 func hubClient(qps int) client.NewClientFunc {
 	return func(config *rest.Config, options client.Options) (client.Client, error) {
 		if qps > 0 {
@@ -238,9 +235,9 @@ func hubClient(qps int) client.NewClientFunc {
 	}
 }
 
-// findOutDeadConnections sets how client-go finds out that a connection has died, unless the environment says so already.
-// There is no other way to tell it. Only the hub's connections are made by client-go: members have transports of the pool.
-func findOutDeadConnections() error {
+// enableHTTP2HealthChecks sets client-go's HTTP/2 ping timeouts, unless the environment already does. They can only be
+// configured by environment variables. They only affect connections to the hub: members have transports of the pool.
+func enableHTTP2HealthChecks() error {
 	for name, timeout := range map[string]time.Duration{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": hubReadIdleTimeout,
 		"HTTP2_PING_TIMEOUT_SECONDS":      hubPingTimeout,
@@ -255,14 +252,14 @@ func findOutDeadConnections() error {
 	return nil
 }
 
-func sources(configured []SourceConfig) []clusters.Source {
-	out := make([]clusters.Source, 0, len(configured))
+func sources(configured []SourceConfig) []registration.Source {
+	out := make([]registration.Source, 0, len(configured))
 	for _, source := range configured {
-		conventions := make([]clusters.Convention, 0, len(source.Conventions))
+		conventions := make([]registration.Convention, 0, len(source.Conventions))
 		for _, name := range source.Conventions {
-			conventions = append(conventions, clusters.Convention(name))
+			conventions = append(conventions, registration.Convention(name))
 		}
-		out = append(out, clusters.Source{Namespace: source.Namespace, Conventions: conventions})
+		out = append(out, registration.Source{Namespace: source.Namespace, Conventions: conventions})
 	}
 	return out
 }

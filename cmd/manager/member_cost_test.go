@@ -21,8 +21,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// What an engaged member without objects may add to the manager. Each watched kind has six goroutines; the member itself, its
-// connection and its cache have three.
+// What an engaged member without objects may add to the manager. Each watched kind has six goroutines; the member
+// itself, its connection and its cache have three.
 const (
 	memberGoroutines = 70
 	memberHeap       = 1 << 20
@@ -65,7 +65,7 @@ func startManager(t *testing.T, hub *testenv.Cluster, namespace string) {
 		t.Fatal(err)
 	}
 	ctrl.SetLogger(newLogger(cfg.Log, io.Discard))
-	mgr, err := newManager(cfg)
+	mgr, err := newManager(cfg, func(err error) { t.Errorf("the process ends: %v", err) })
 	if err != nil {
 		t.Fatal(err)
 	}

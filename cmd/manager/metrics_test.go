@@ -13,10 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// TestMetrics_are_those_of_the_page compares what the packages of the manager register with the table in docs/operations.md.
+// TestMetrics_are_those_of_the_page compares what the packages of the manager register with the table in
+// docs/operations.md.
 func TestMetrics_are_those_of_the_page(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	if err != nil {
@@ -31,9 +32,9 @@ func TestMetrics_are_those_of_the_page(t *testing.T) {
 		documented[match[1]] = sorted(match[2])
 	}
 
-	registry, ok := metrics.Registry.(prometheus.Collector)
+	registry, ok := ctrlmetrics.Registry.(prometheus.Collector)
 	if !ok {
-		t.Fatalf("%T does not say what is registered", metrics.Registry)
+		t.Fatalf("%T does not say what is registered", ctrlmetrics.Registry)
 	}
 	descs := make(chan *prometheus.Desc)
 	go func() {

@@ -10,13 +10,13 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// version and commit are set when `make build` and `make image` link the binary.
+// version and commit are set by `make build` and `make image` at link time.
 var version, commit string
 
-// build says what the binary was made from.
+// build describes what the binary was built from.
 type build struct {
 	version, commit, goVersion string
 }
@@ -25,7 +25,7 @@ func (b build) String() string {
 	return fmt.Sprintf("flotilla-manager %s (commit %s, %s, %s/%s)", b.version, b.commit, b.goVersion, runtime.GOOS, runtime.GOARCH)
 }
 
-// theBuild takes what was linked in, else what the toolchain knows: `go install` links nothing.
+// theBuild returns the values set at link time or else those that the toolchain records, as with `go install`.
 func theBuild() build {
 	b := build{version: version, commit: commit, goVersion: runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -44,9 +44,9 @@ func init() {
 	b := theBuild()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "flotilla_build_info",
-		Help:        "1; the labels say what the manager was built from.",
+		Help:        "Always 1; the labels describe what the manager was built from.",
 		ConstLabels: prometheus.Labels{"version": b.version, "commit": b.commit, "go_version": b.goVersion},
 	})
 	info.Set(1)
-	metrics.Registry.MustRegister(info)
+	ctrlmetrics.Registry.MustRegister(info)
 }

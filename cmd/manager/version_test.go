@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // TestVersion_is_linked_in_wherever_the_manager_is_built looks for the variables of this package in what links it.
@@ -42,7 +42,7 @@ func TestVersion_is_told_without_a_configuration(t *testing.T) {
 }
 
 func TestVersion_is_a_metric(t *testing.T) {
-	families, err := metrics.Registry.Gather()
+	families, err := ctrlmetrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,13 @@ func render(t *testing.T, values map[string]any) (map[string]object, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	merged, err := chartutil.CoalesceValues(chart, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chartutil.ValidateAgainstSchema(chart, merged); err != nil {
+		return nil, err
+	}
 	all, err := chartutil.ToRenderValues(chart, values, chartutil.ReleaseOptions{Name: "flotilla", Namespace: "elsewhere", IsInstall: true}, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -86,7 +93,7 @@ func text(t *testing.T, value any) string {
 
 func TestChart_has_the_objects_of_the_manifest(t *testing.T) {
 	want := installed(t)
-	got, err := render(t, nil)
+	got, err := render(t, map[string]any{"hubID": "hub"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +142,51 @@ func TestChart_takes_values(t *testing.T) {
 	}
 }
 
+// TestChart_needs_a_name_for_the_hub guards against an upgrade that does not repeat it, which would rename the hub.
 func TestChart_needs_a_name_for_the_hub(t *testing.T) {
-	if _, err := render(t, map[string]any{"hubID": ""}); err == nil || !strings.Contains(err.Error(), "hubID is the name of this hub") {
+	if _, err := render(t, nil); err == nil || !strings.Contains(err.Error(), "hubID is the name of this hub") {
 		t.Errorf("without a name: %v", err)
+	}
+}
+
+func TestChart_refuses_values(t *testing.T) {
+	for name, test := range map[string]struct {
+		key   string
+		value any
+		want  string
+	}{
+		"misspelled":         {"hubId", "prod", "hubId"},
+		"misspelled, nested": {"image", map[string]any{"repo": "registry.example.com/flotilla"}, "repo"},
+		"not a label":        {"hubID", "my hub: x", "hubID"},
+		"not a number":       {"replicas", "two", "replicas"},
+		"not a list":         {"extraArgs", "--workers=32", "extraArgs"},
+		"not a flag":         {"extraArgs", []any{"workers=32"}, "extraArgs"},
+		"not a namespace":    {"registrationNamespace", "Fleet", "registrationNamespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := map[string]any{"hubID": "prod"}
+			values[test.key] = test.value
+			if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error that names %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestChart_keeps_what_the_fleet_depends_on guards against values, such as createNamespace, that take an object out of a
+// release: Helm would delete it.
+func TestChart_keeps_what_the_fleet_depends_on(t *testing.T) {
+	got, err := render(t, map[string]any{"hubID": "hub"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, object := range got {
+		if !strings.HasPrefix(key, "Namespace ") && !strings.HasPrefix(key, "CustomResourceDefinition ") {
+			continue
+		}
+		annotations, _ := object["metadata"].(map[string]any)["annotations"].(map[string]any)
+		if annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("Helm may delete %s", key)
+		}
 	}
 }

@@ -12,136 +12,152 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 // Request names an object in a member, or on the hub when ClusterName is empty.
 type Request = mcreconcile.Request
 
-// State is where a member is in its life.
+// State is the phase of a member's lifecycle.
 type State string
 
 // The states of a member.
 const (
-	// StatePending waits for a slot to connect.
+	// StatePending means that the member waits for a slot to connect.
 	StatePending State = "Pending"
-	// StateConnecting dials and runs the preflight.
+	// StateConnecting means that the member is being dialed and checked by the preflight.
 	StateConnecting State = "Connecting"
-	// StateSyncing fills the caches.
+	// StateSyncing means that the caches are being filled, or catch up after an outage.
 	StateSyncing State = "Syncing"
-	// StateReady is engaged and answers.
+	// StateReady means that the member is engaged and answers.
 	StateReady State = "Ready"
-	// StateUnreachable does not answer. When it was engaged before, reads return what was last known and writes fail at once.
+	// StateUnreachable means that the member does not answer. If it was engaged before, reads return the last known state
+	// and writes fail immediately.
 	StateUnreachable State = "Unreachable"
-	// StateAuthFailed refuses the credential.
+	// StateAuthFailed means that the member rejects the credential.
 	StateAuthFailed State = "AuthFailed"
-	// StateInvalid has a registration that is refused.
+	// StateInvalid means that the registration is refused.
 	StateInvalid State = "Invalid"
-	// StateIncompatible lacks CRDs or rights, is too old, or belongs to another hub.
+	// StateIncompatible means that the member lacks CRDs or permissions, is too old, or belongs to another hub.
 	StateIncompatible State = "Incompatible"
-	// StateGone is offboarded.
+	// StateGone means that the member has been offboarded.
 	StateGone State = "Gone"
 )
 
-// states lists them all.
-var states = []State{
+// States lists all states.
+var States = []State{
 	StatePending, StateConnecting, StateSyncing, StateReady, StateUnreachable, StateAuthFailed, StateInvalid, StateIncompatible, StateGone,
 }
 
-// Snapshot is what the pool knows about a member at one moment. It is a value: nothing in it changes afterwards.
+// Snapshot describes a member at one moment. It is immutable.
 type Snapshot struct {
 	Name  multicluster.ClusterName
 	State State
-	// Reason and Message say why the member is not Ready; the reason is one of MemberCluster's.
+	// Reason and Message explain why the member is not Ready. Reason is one of those of MemberCluster.
 	Reason, Message string
-	// Since is when State last changed; it survives restarts through the MemberCluster.
+	// Since is when State last changed. It is restored from the MemberCluster after a restart.
 	Since time.Time
-	// UID of the member's kube-system namespace; empty before the first preflight.
+	// UID is the UID of the member's kube-system namespace. It is empty before the first preflight.
 	UID types.UID
-	// Replaced says that this process has found another cluster behind the name than was recorded, as the registration asked.
+	// Replaced is true if this process found a different cluster behind the name than the recorded one, and the
+	// registration allowed that.
 	Replaced bool
-	// Incarnation differs whenever the caches were built anew.
+	// Incarnation changes whenever the caches are rebuilt.
 	Incarnation uint64
-	// Labels are those of the MemberCluster; placement selects on them.
+	// Labels are the labels of the MemberCluster. Placement selects by them.
 	Labels map[string]string
-	// Accepted says that the registration has been accepted, now or before: refused ones are not chosen by selectors.
+	// Accepted is true once the registration has been accepted. Selectors do not match members that never were.
 	Accepted bool
-	// Decided says that the member has been Ready or found away at least once in this process.
+	// Decided is true once this process has found the member Ready, unreachable or refused.
 	Decided bool
-	// Paused forbids writes to the member; Draining asks for its copies to be removed.
+	// Paused forbids writes to the member. Draining requests the removal of its copies.
 	Paused, Draining bool
-	// Frozen says that the freeze switch forbids writes to the member.
+	// Frozen is true while the freeze switch forbids writes to the member.
 	Frozen bool
-	// Namespaces lists the namespaces of the hub that may place in the member, with "" for cluster-scoped objects; nil is all.
+	// Namespaces lists the hub namespaces that may place in the member; "" stands for cluster-scoped objects. Nil allows
+	// all.
 	Namespaces []string
-	// Kinds is the list of our kinds that the member takes part in; empty means all.
+	// Kinds lists the Flotilla kinds that the member takes part in. Empty means all.
 	Kinds []string
-	// Off says, by kind of ours, why the manager can do nothing about it in the member now, with a reason of MemberCluster's:
-	// rights are missing, or what it consists of cannot be read. What is known of the kind is from before.
+	// Off maps each Flotilla kind that the manager cannot work with in the member to the reason, one of MemberCluster's:
+	// permissions are missing, or objects cannot be read. What is known about such a kind is outdated.
 	Off map[string]string
-	// Lacks lists, by kind, the fields of spec that the member's schema lacks. Definitions differs whenever one of the
-	// member's CustomResourceDefinitions has changed.
+	// Lacks lists, by kind, the fields of spec that the member's schema lacks. Definitions changes whenever one of the
+	// member's CustomResourceDefinitions changes.
 	Lacks       map[string][]MissingField
 	Definitions string
-	// LacksStatus lists, by kind, the paths of the fields of status that the member's schema lacks.
+	// LacksStatus lists, by kind, the paths of the status fields that the member's schema lacks.
 	LacksStatus map[string][]string
 }
 
-// Visible reports whether the member's caches show the member as it is now.
+// Visible reports whether the member's caches are current.
 func (s Snapshot) Visible() bool { return s.State == StateReady }
 
-// Writable reports whether placement and the reconcilers may write to the member now.
+// Writable reports whether placement and the reconcilers may write to the member.
 func (s Snapshot) Writable() bool { return s.State == StateReady && !s.Paused && !s.Frozen }
 
-// TakesPart reports whether the member is to have objects of a kind. Placement chooses by it.
-func (s Snapshot) TakesPart(kind string) bool { return takesPart(s.Kinds, kind) }
+// TakesPart reports whether the member takes part in a kind. Placement selects by it.
+func (s Snapshot) TakesPart(kind string) bool { return TakesPart(s.Kinds, kind) }
 
-// takesPart reads the list of kinds of a registration.
-func takesPart(kinds []string, kind string) bool {
+// OurKinds returns the Flotilla kinds that a member may take part in.
+func OurKinds() []string { return []string{flotillav1.KindNodePool, flotillav1.KindRedis} }
+
+// TakesPart reports whether the list of kinds of a registration contains a kind. An empty list contains all.
+func TakesPart(kinds []string, kind string) bool {
 	return len(kinds) == 0 || slices.Contains(kinds, kind)
 }
 
 // Serves reports whether the manager can work with a kind in the member: the member takes part in it, and it is not off.
 func (s Snapshot) Serves(kind string) bool { return s.TakesPart(kind) && s.Off[kind] == "" }
 
-// Directory tells about members. It never does I/O and never blocks.
+// Directory provides the known members. It does no I/O and never blocks.
 type Directory interface {
-	// Member returns the cluster of an engaged member, also while it is unreachable (its caches are then stale).
-	// It returns an error that wraps multicluster.ErrClusterNotFound for a name that is not registered and
-	// a *NotReadyError for one that was never engaged.
+	// Member returns the cluster of an engaged member, even while it is unreachable (its caches are stale then). It
+	// returns an error that wraps multicluster.ErrClusterNotFound for a name that is not registered, and a *NotReadyError
+	// for a member that was never engaged.
 	Member(name multicluster.ClusterName) (cluster.Cluster, error)
-	// Snapshot returns what is known about a member; false when the name is not registered.
+	// Snapshot returns the snapshot of a member, or false if the name is not registered.
 	Snapshot(name multicluster.ClusterName) (Snapshot, bool)
-	// Snapshots returns all members, sorted by name.
+	// Snapshots returns the snapshots of all members, sorted by name.
 	Snapshots() []Snapshot
-	// Subscribe calls fn, from the goroutine of the member concerned, after each visible change of a member's
-	// snapshot, its removal included. fn must not block. Call it before the pool starts.
+	// Subscribe registers fn, which is called on the goroutine of the member after each visible change of its snapshot
+	// and after its removal. fn must not block. Subscribe must be called before the pool starts.
 	Subscribe(fn func(multicluster.ClusterName))
 }
 
-// Event is something that happened to an object of a member.
+// Event describes an occurrence on an object of a member.
 type Event struct {
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string
-	// Reason and Action are UpperCamel words, at most 128 characters.
+	// Reason and Action are UpperCamelCase words of at most 128 characters.
 	Reason, Action string
-	// Note is one sentence for people, at most 1,000 characters.
+	// Note is one human-readable sentence of at most 1,000 characters.
 	Note string
 	// Related is the Pod, Node or Service concerned, or nil.
 	Related client.Object
 }
 
-// Recorder records events on the member's object in the member and, with the cluster's name first in the note, on
-// the hub: regarding the hub object when the member's object is a copy, else regarding the MemberCluster.
-// It never blocks and never fails; what cannot be told is dropped and counted.
+// Recorder records events about the member's object in the member and, with the cluster's name prepended to the note, on
+// the hub: regarding the hub object if the member's object is a copy, else regarding the MemberCluster. It never blocks
+// and never fails; events that cannot be recorded are dropped and counted.
 type Recorder interface {
 	Record(clusterName multicluster.ClusterName, regarding client.Object, event Event)
 }
 
-// NotReadyError says that a registered member is not engaged. It is not multicluster.ErrClusterNotFound: work for such
-// a member is taken up again when it becomes ready.
+// NotReadyError is returned for a registered member that is not engaged. It does not wrap
+// multicluster.ErrClusterNotFound: work for the member resumes when it becomes ready.
 type NotReadyError struct{ Snapshot Snapshot }
 
 // Error implements error.
 func (e *NotReadyError) Error() string {
 	return "cluster \"" + string(e.Snapshot.Name) + "\" is not ready: " + string(e.Snapshot.State) + ": " + e.Snapshot.Reason
+}
+
+// MissingField is a field of our schema that a member's schema lacks.
+type MissingField struct {
+	// Path is the path of the field, such as spec.taints[].effect; "*" stands for the keys of a map.
+	Path string
+	// Default is the default of our schema as canonical JSON. It is empty if there is none.
+	Default string
 }

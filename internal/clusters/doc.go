@@ -1,25 +1,19 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusters keeps the connections to member clusters and runs reconcilers over them.
+// Package clusters defines the vocabulary of member clusters: what is known about a member, how reconcilers find it, and
+// the errors that they get while it cannot be worked with. It does no I/O. The packages below it do the work, and import
+// each other in one direction only:
 //
-//	Secrets ──► registrar ──► member (one actor each) ──► session: link, transport, caches ──► API server
-//	              │  who has      │  state machine            one per incarnation; the link below
-//	              │  which name   │                           the transport is swapped at a rotation
-//	              ▼               ▼
-//	        MemberCluster ◄── publisher      Directory (Snapshot, Member) ──► gate, reconcilers, placement
+//	pool          maintains connection, cache and state of each member, and publishes MemberClusters
+//	├── preflight     checks a member: version, identity, rights, CustomResourceDefinitions, claim
+//	├── transport     the HTTP transport to a member: credentials, limits, breaker, parked watches
+//	├── registration  parses registration Secrets; the only package that can reveal a credential
+//	├── kinds         the cached kinds of a member and their form
+//	├── events        events in members and on the hub
+//	├── metrics       the series of each member
+//	└── verdict       why a member is not engaged, as conditions
+//	controller    runs reconcilers over all members: fair queue, gate, sources
 //
-// The Pool is a multicluster.Provider. It runs on the leader only. What it promises:
-//
-//   - A member that is down, slow or hostile changes only what is known about that member. Each member is one goroutine
-//     that decides, and jobs that do the I/O; nothing waits while holding a lock, and a panic costs one member its
-//     connection.
-//   - A credential is refused by its bytes, before anything is executed, read or dialled (credential.go). One that was
-//     accepted stays in use until a better one has been proven.
-//   - While a member is away its calls fail at once and its watches are parked (transport.go), so that they resume without
-//     a list. Whatever ends a watch looks like a connection that broke (watchbody.go), for the same reason.
-//   - A cluster is engaged once per incarnation; rotations and outages do not end an incarnation.
-//   - Absence is no reason to offboard before every informer of registrations has synced, and offboarding leaves every
-//     object in the member.
-//   - Nothing ticks: an idle member costs the hub no write, and the member one renewal of the claim per minute (claim.go).
+// Reconcilers use this package, controller and events. Only cmd/manager imports pool.
 package clusters

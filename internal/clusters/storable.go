@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Storable returns a status of a kind as a member can store it: without the fields that its schema lacks. An API server
-// drops these without a word, so that a status which has them would differ from what is there for ever.
+// Storable returns a status of a kind without the fields that the member's schema lacks. An API server drops these
+// silently, so that the status would differ from the stored one forever.
 func Storable[T any](snapshot Snapshot, kind string, status T) (T, error) {
 	lacks := snapshot.LacksStatus[kind]
 	if len(lacks) == 0 {
@@ -31,7 +31,7 @@ func Storable[T any](snapshot Snapshot, kind string, status T) (T, error) {
 	return stored, nil
 }
 
-// prune removes a field, in every item and under every key on the way there.
+// prune removes a field, in every list item and map value on its path.
 func prune(value any, path []string) {
 	fields, ok := value.(map[string]any)
 	if !ok {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// maxAttention is how many objects a MemberCluster lists because they are unwell, or orphaned.
+	// maxAttention is the number of objects that a MemberCluster lists because they are not ready or orphaned.
 	maxAttention = 20
-	// MaxOrphans is how many orphaned copies it lists: all of them, as far as an object of the API can.
+	// MaxOrphans is the number of orphaned copies that it lists: all of them, up to what fits into an object.
 	MaxOrphans = 1000
 )
 
-// AttentionKey names the object that an item is about; a copy has the name of its hub object.
+// AttentionKey returns the key of the object that an item describes; a copy has the name of its hub object.
 func AttentionKey(item flotillav1.Attention) ObjectKey {
 	return ObjectKey{Kind: item.Kind, Object: types.NamespacedName{Namespace: item.Namespace, Name: item.Name}}
 }
 
-// IsOrphan reports whether an item is about a copy that was given up.
+// IsOrphan reports whether an item describes a released copy.
 func IsOrphan(item flotillav1.Attention) bool { return item.Reason == flotillav1.ReasonOrphaned }
 
-// CutAttention sorts items and keeps what a MemberCluster lists: every orphaned copy, because the list is the only
-// record of them, and then what has been unwell for longest, up to 20 in all.
+// CutAttention sorts items and truncates them to what a MemberCluster lists: every orphaned copy, because the list is the
+// only record of them, and then the objects that have not been ready for longest, up to 20 in total.
 func CutAttention(items []flotillav1.Attention) []flotillav1.Attention {
 	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(items, func(a, b flotillav1.Attention) int {
@@ -45,7 +45,7 @@ func CutAttention(items []flotillav1.Attention) []flotillav1.Attention {
 	return items[:min(len(items), max(maxAttention, min(orphans, MaxOrphans)))]
 }
 
-// compareSince puts an unknown time last: such an object is new.
+// compareSince orders an unknown time last: such an object is new.
 func compareSince(a, b *metav1.Time) int {
 	switch {
 	case a == nil && b == nil:

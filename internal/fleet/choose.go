@@ -15,35 +15,36 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// Member is what placement and roll-up need to know about a registered member.
+// Member describes a registered member as placement and roll-up see it.
 type Member struct {
 	Name   string
 	Labels map[string]string
-	// Accepted says that the registration has been accepted, now or before: selectors choose no others.
+	// Accepted reports whether the registration is or was accepted. Selectors choose accepted members only.
 	Accepted bool
-	// Serves says that the member takes part in the kind.
+	// Serves reports whether the kind is reconciled in the member.
 	Serves bool
-	// Namespaces lists the namespaces of the hub that may place there, with "" for cluster-scoped objects; nil is all.
+	// Namespaces lists the namespaces of the hub that may place there, with "" for cluster-scoped objects; nil means all.
 	Namespaces []string
-	// Draining says that the member's copies are to be removed.
+	// Draining reports whether the copies have to be removed from the member.
 	Draining bool
-	// Decided says that this process has found out whether the member can be seen.
+	// Decided reports whether this process knows if the member is visible.
 	Decided bool
-	// Visible says that the member's caches show it as it is now.
+	// Visible reports whether the caches of the member are current.
 	Visible bool
-	// Writable says that placement may write to the member now.
+	// Writable reports whether placement may write to the member.
 	Writable bool
-	// Reason and Message say why the member is not visible; the reason is one of a cluster entry.
+	// Reason and Message explain why the member is not visible. The reason is used in the entry of the cluster.
 	Reason, Message string
 }
 
-// Allows reports whether hub objects of a namespace may be placed in the member; that of cluster-scoped ones is empty.
+// Allows reports whether hub objects of a namespace may be placed in the member. The namespace of cluster-scoped objects
+// is empty.
 func (m Member) Allows(namespace string) bool {
 	return m.Namespaces == nil || slices.Contains(m.Namespaces, namespace)
 }
 
-// Published is what is known about a member that has only been published so far. A registration that has not been read
-// yet after a start must not look like one that is gone.
+// Published returns a Member for a MemberCluster whose registration has not been read since the start. It must not look
+// like a removed registration.
 func Published(object *flotillav1.MemberCluster) Member {
 	return Member{
 		Name:     object.Name,
@@ -55,7 +56,7 @@ func Published(object *flotillav1.MemberCluster) Member {
 	}
 }
 
-// Members adds to the members that this process knows, which are sorted by name, those that have only been published so far.
+// Members adds to the known members, which are sorted by name, those of which this process has only read the MemberCluster.
 func Members(known []Member, published []flotillav1.MemberCluster) []Member {
 	members := known
 	for i := range published {
@@ -69,7 +70,7 @@ func Members(known []Member, published []flotillav1.MemberCluster) []Member {
 	return members
 }
 
-// Find returns the member of that name. members are sorted by name.
+// Find returns the member with that name. members must be sorted by name.
 func Find(members []Member, name string) (Member, bool) {
 	i, found := slices.BinarySearchFunc(members, name, func(m Member, name string) int { return strings.Compare(m.Name, name) })
 	if !found {
@@ -78,14 +79,14 @@ func Find(members []Member, name string) (Member, bool) {
 	return members[i], true
 }
 
-// Choice is a placement that can be asked about one member at a time. The zero value chooses none.
+// Choice is a parsed placement. It is evaluated for one member at a time. The zero value chooses none.
 type Choice struct {
 	names     map[string]bool
 	selector  labels.Selector
 	namespace string
 }
 
-// NewChoice reads a placement of a hub object in that namespace; nil chooses none. A selector that does not parse is an error.
+// NewChoice parses the placement of a hub object in that namespace; nil chooses none. It fails if a selector does not parse.
 func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error) {
 	choice := Choice{namespace: namespace}
 	if placement == nil {
@@ -108,8 +109,8 @@ func NewChoice(placement *flotillav1.Placement, namespace string) (Choice, error
 	return choice, nil
 }
 
-// Hash identifies the choice. It depends on nothing but clusters, clusterSelector and all of the placement, and not on the
-// order in which a person writes names and requirements.
+// Hash identifies the choice. It depends only on clusters, clusterSelector and all of the placement, and not on the order
+// of names and requirements.
 func (c Choice) Hash() string {
 	var requirements []string
 	if c.selector != nil {
@@ -126,20 +127,19 @@ func (c Choice) Hash() string {
 	return hash
 }
 
-// Names reports whether the placement gives a name, which counts whether it is registered or not.
+// Names reports whether the placement lists a name, whether or not it is registered.
 func (c Choice) Names(name string) bool { return c.names[name] }
 
-// Takes reports whether a registered member is chosen: it matches, and is not draining.
+// Takes reports whether a registered member is chosen: it matches and is not draining.
 func (c Choice) Takes(member Member, placed bool) bool {
 	return !member.Draining && c.Matches(member, placed)
 }
 
-// Matches reports whether a registered member matches; placed says that it may have a copy.
+// Matches reports whether the choice matches a registered member. placed reports whether the member may have a copy.
 //
-// A member that has a copy stays accepted for this object: that its registration is in doubt is no reason to take the copy
-// away. A selector does not choose a member that lets objects of the namespace not be placed
-// there, unless it has a copy: that one stays, and whoever applies refuses to touch it. A name is a wish that is answered
-// with a refusal.
+// A member with a copy counts as accepted for this object: a refused registration is no reason to remove the copy. A
+// selector does not match a member that does not allow the namespace, unless it has a copy; that copy is kept, and the
+// copy pass refuses to change it. A name always matches, and the copy pass reports the refusal.
 func (c Choice) Matches(member Member, placed bool) bool {
 	if c.names[member.Name] {
 		return true
@@ -148,8 +148,8 @@ func (c Choice) Matches(member Member, placed bool) bool {
 	return accepted && member.Serves && c.selector != nil && c.selector.Matches(labels.Set(member.Labels))
 }
 
-// Choose returns the names of all that are chosen, sorted: members, and names that nobody has registered. members and
-// placedIn are all that there are; members are sorted by name.
+// Choose returns the sorted names of all chosen clusters: members, and listed names without a registration. members must
+// contain all members, sorted by name.
 func (c Choice) Choose(members []Member, placedIn []string) []string {
 	if !slices.IsSorted(placedIn) {
 		placedIn = slices.Sorted(slices.Values(placedIn))
@@ -170,7 +170,7 @@ func (c Choice) Choose(members []Member, placedIn []string) []string {
 	return chosen
 }
 
-// Choose returns the names of the members that a placement chooses, sorted.
+// Choose returns the sorted names of the clusters that a placement chooses.
 func Choose(placement *flotillav1.Placement, namespace string, members []Member, placedIn []string) ([]string, error) {
 	choice, err := NewChoice(placement, namespace)
 	if err != nil {
@@ -179,7 +179,7 @@ func Choose(placement *flotillav1.Placement, namespace string, members []Member,
 	return choice.Choose(members, placedIn), nil
 }
 
-// parseSelector refuses an empty selector, which would choose everything.
+// parseSelector parses a selector. An empty selector chooses nothing, not everything.
 func parseSelector(selector *metav1.LabelSelector) (labels.Selector, error) {
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {

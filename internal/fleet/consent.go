@@ -11,22 +11,22 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// Departures returns the record of the clusters in placedIn that the choice of a hub object does not match any more, sorted
+// Departures returns the departures of the clusters in placedIn that the choice of a hub object no longer matches, sorted
 // by name. carried returns the labels hash of the copy in a member, and whether the copy can be read.
 //
-// Consent to removal is a change of the choice, and nothing else. It is recorded on the hub object when it is seen, so
-// that it needs neither the member nor the process that saw it:
+// Only a change of the choice is consent to a removal. It is recorded on the hub object when it is observed, so that the
+// record depends neither on the member nor on the process that observed it:
 //
-//	choice changed | labels changed                  | recorded cause, and what becomes of the copy
+//	choice changed | labels changed                  | recorded cause and result
 //	---------------+---------------------------------+-----------------------------------------------------------
 //	no             | -                               | LabelsChanged: kept. Only the registration can have changed.
 //	yes            | no                              | ChoiceChanged: removed.
-//	yes            | yes, and was recorded before    | ChoiceChanged: removed. The choice changed while it was Leaving.
-//	yes            | yes, seen together              | LabelsChanged: kept. It is not known which of the two was meant.
-//	yes            | cannot be told, member is away  | Undecided: kept until the copy is read, then one of the above.
+//	yes            | yes, recorded earlier           | ChoiceChanged: removed. The choice changed while it was Leaving.
+//	yes            | yes, observed together          | LabelsChanged: kept. The intended cause is unknown.
+//	yes            | unknown, member is unreachable  | Undecided: kept until the copy is read, then one of the above.
 //
-// Labels have changed when they are not those that the copy carries. A record without a hash, from a version that kept none,
-// is taken for one of the present choice: what is not chosen then is kept.
+// Labels have changed if they differ from those that the copy carries. A status without a hash of the choice, written by
+// an older version, is treated as if the choice had not changed: the copies are kept.
 func Departures(object flotillav1.Placeable, choice Choice, placedIn []string, members []Member, carried func(Member) (string, bool)) []flotillav1.Departure {
 	status := object.GetFleetStatus()
 	changed := sync.OnceValue(func() bool { return status.Choice != "" && status.Choice != choice.Hash() })
@@ -62,7 +62,7 @@ func Departures(object flotillav1.Placeable, choice Choice, placedIn []string, m
 	return departures
 }
 
-// DepartureOf returns what is recorded about a cluster that is not chosen any more.
+// DepartureOf returns the recorded departure of a cluster, if there is one.
 func DepartureOf(object flotillav1.Placeable, name string) (flotillav1.Departure, bool) {
 	departing := object.GetFleetStatus().Departing
 	i, found := slices.BinarySearchFunc(departing, name, func(d flotillav1.Departure, name string) int { return strings.Compare(d.Name, name) })
@@ -72,7 +72,7 @@ func DepartureOf(object flotillav1.Placeable, name string) (flotillav1.Departure
 	return departing[i], true
 }
 
-// consents reports whether the removal of a copy with these annotations is recorded as wanted.
+// consents reports whether the hub object records consent to the removal of a copy with these annotations.
 func consents(object flotillav1.Placeable, name string, annotations map[string]string) bool {
 	departure, recorded := DepartureOf(object, name)
 	switch {

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,23 +15,22 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// Fate is what becomes of the copy in a member.
+// Fate is the decision about the copy in a member.
 type Fate string
 
 // The fates of a copy.
 const (
-	// FateApply makes the copy what the hub object says.
+	// FateApply applies the effective spec.
 	FateApply Fate = "Apply"
-	// FateLeave keeps the copy as it is: the member no longer matches because its labels changed.
+	// FateLeave keeps the copy unchanged: the member no longer matches because its labels changed.
 	FateLeave Fate = "Leave"
-	// FateRemove takes the copy away.
+	// FateRemove removes the copy.
 	FateRemove Fate = "Remove"
 )
 
-// FateOf returns what becomes of the copy in a member that is chosen or has one. A copy is removed only for something that
-// a person did and that was seen: a deletion, a drain, a confirmation, or a change of the choice; see Departures.
-// Everything else keeps the copy. annotations are those of the copy, nil when it cannot be read. member is nil when the
-// name is not registered.
+// FateOf returns the fate of the copy in a member that is chosen or has a copy. A copy is removed only after an observed
+// action of a person: a deletion, a drain, a confirmation, or a change of the choice; see Departures. In all other cases
+// it is kept. annotations are those of the copy, or nil if it cannot be read. member is nil if the name is not registered.
 func FateOf(object flotillav1.Placeable, name string, member *Member, chosen bool, annotations map[string]string) Fate {
 	placement := object.GetPlacement()
 	switch {
@@ -41,7 +41,7 @@ func FateOf(object flotillav1.Placeable, name string, member *Member, chosen boo
 	case member != nil && member.Draining, placement == nil:
 		return FateRemove
 	case placement.ClusterSelector == nil && !placement.All:
-		// Only names chose, and those are the hub object's own.
+		// The placement consists of names only, and these are part of the hub object.
 		return FateRemove
 	case slices.Contains(Names(object.GetAnnotations()[flotillav1.AnnotationConfirmLeave]), name):
 		return FateRemove
@@ -56,40 +56,56 @@ func FateOf(object flotillav1.Placeable, name string, member *Member, chosen boo
 	}
 }
 
-// Copy is what a member's cache shows of a copy of ours.
+// Copy is the state of a copy in the cache of its member.
 type Copy struct {
-	// Hash is the annotation that says which effective spec it was given, and PreviousHash which one it had before.
+	// Hash and PreviousHash are the annotations with the hashes of the applied effective spec and of the last one before
+	// with which the copy was ready.
 	Hash, PreviousHash string
-	// Rollout names the change that gave it its spec, and ChangedAt is when.
+	// Rollout identifies the change that led to this spec, and ChangedAt is its time.
 	Rollout   string
 	ChangedAt time.Time
-	// Generation and ObservedGeneration are the member's own.
+	// Recorded reports whether the copy was changed by a version that records trials.
+	Recorded bool
+	// Worse reports whether more nodes are not ready than when the spec was changed.
+	Worse bool
+	// Idle reports whether the spec of the copy makes its reconciler only observe, and HeldBack whether nothing else keeps it
+	// from being ready.
+	Idle, HeldBack bool
+	// Version is the resourceVersion. Generation and ObservedGeneration are the member's own.
+	Version                        string
 	Generation, ObservedGeneration int64
-	// Deleting says that someone deletes it in the member.
+	// Deleting reports whether the copy is being deleted in the member.
 	Deleting bool
-	// Ready is its condition; nil when it has none yet.
+	// Ready is the Ready condition, or nil if there is none yet.
 	Ready *metav1.Condition
-	// Progressing says that a change is on its way in the member.
+	// Progressing reports whether a change is in progress in the member.
 	Progressing bool
 }
 
-// CopyOf reads a member's object of a kind.
+// CopyOf returns the Copy for an object of a member.
 func CopyOf(kind Kind, object Object) *Copy {
 	annotations := object.GetAnnotations()
 	seen := &Copy{
 		Hash:               annotations[flotillav1.AnnotationSpecHash],
 		PreviousHash:       annotations[flotillav1.AnnotationPreviousSpecHash],
 		Rollout:            annotations[flotillav1.AnnotationRollout],
+		Version:            object.GetResourceVersion(),
 		Generation:         object.GetGeneration(),
 		ObservedGeneration: kind.ObservedGeneration(object),
 		Deleting:           object.GetDeletionTimestamp() != nil,
+		Idle:               kind.Idle(object),
 	}
-	// What does not parse was long ago.
+	_, seen.Recorded = annotations[flotillav1.AnnotationReadyBefore]
+	if before, err := strconv.Atoi(annotations[flotillav1.AnnotationUnreadyNodesBefore]); err == nil && kind.UnreadyNodes != nil {
+		seen.Worse = kind.UnreadyNodes(object) > before
+	}
+	// A time that does not parse counts as long ago.
 	seen.ChangedAt, _ = time.Parse(time.RFC3339, annotations[flotillav1.AnnotationSpecChangedAt])
 	for _, condition := range *object.GetConditions() {
 		switch condition.Type {
 		case flotillav1.ConditionReady:
 			seen.Ready = condition.DeepCopy()
+			seen.HeldBack = heldBack(&condition)
 		case flotillav1.ConditionProgressing:
 			seen.Progressing = condition.Status == metav1.ConditionTrue
 		}
@@ -97,17 +113,23 @@ func CopyOf(kind Kind, object Object) *Copy {
 	return seen
 }
 
-// PlacedFrom is the value of the annotation that ties a copy to its hub object.
+// PlacedFrom returns the value of the annotation that links a copy to its hub object.
 func PlacedFrom(key types.NamespacedName) string { return key.Namespace + "/" + key.Name }
 
-// IsOurs reports whether a member's object is the copy that this hub made of the hub object of the same name.
+// IsOurs reports whether an object of a member is this hub's copy of the hub object with the same name.
 func IsOurs(object metav1.Object, hubID string) bool {
 	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	annotations := object.GetAnnotations()
 	return hubID != "" && annotations[flotillav1.AnnotationHub] == hubID && annotations[flotillav1.AnnotationPlacedFrom] == PlacedFrom(key)
 }
 
-// Names splits a list of cluster names as it is written in an annotation.
+// MayAdopt reports whether both sides consent that a hub object adopts a member's own object.
+func MayAdopt(hubObject flotillav1.Placeable, found metav1.Object, hubID string) bool {
+	placement := hubObject.GetPlacement()
+	return placement != nil && placement.ConflictPolicy == flotillav1.ConflictPolicyAdopt && found.GetAnnotations()[flotillav1.AnnotationAdoptBy] == hubID
+}
+
+// Names parses a list of cluster names in an annotation.
 func Names(value string) []string {
 	names := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 	slices.Sort(names)

@@ -102,14 +102,14 @@ func TestNames(t *testing.T) {
 func TestTable(t *testing.T) {
 	table := NewTable()
 	key := ObjectKey{Kind: "Redis", Object: types.NamespacedName{Namespace: "shop", Name: "cache"}}
-	var told []Outcome
-	table.Subscribe(func(_ ObjectKey, _ string, outcome Outcome) { told = append(told, outcome) })
+	var outcomes []Outcome
+	table.Subscribe(func(_ ObjectKey, _ string, outcome Outcome) { outcomes = append(outcomes, outcome) })
 
 	table.Set(key, "eu-1", Outcome{})
 	table.Set(key, "eu-1", Outcome{})
 	before := table.Set(key, "eu-1", Outcome{Gone: true})
-	if before != (Outcome{}) || len(told) != 2 || !told[1].Gone {
-		t.Errorf("want one call per change, got %v", told)
+	if before != (Outcome{}) || len(outcomes) != 2 || !outcomes[1].Gone {
+		t.Errorf("want one call per change, got %v", outcomes)
 	}
 	table.Forget(key, "us-1")
 	if !table.Get(key, "eu-1").Gone {

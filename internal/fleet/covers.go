@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// listKeys names the fields of our specs that are lists with keys: a member may add elements of its own to them.
-// Every other list is compared as a whole.
+// listKeys are the fields of the specs that are keyed lists: a member may add its own elements to them. All other lists
+// are compared as a whole.
 var listKeys = map[string][]string{
 	"taints":           {"key", "effect"},
 	"imagePullSecrets": {"name"},
 	"claims":           {"name"},
 }
 
-// Uncovered returns the paths, without what is below them, of the fields of want that the spec of an object lacks or has
-// with another value. Fields and keyed elements that want does not name belong to the member. The spec is a pointer to its
-// Go type, or a map as in JSON; a Go type is compared as it is, in the form that it has in JSON.
+// Uncovered returns the top-level fields of want that are missing in the spec of an object or have another value there.
+// Fields and keyed elements that want does not contain belong to the member. spec is a pointer to its Go type, or a map as
+// in JSON; a Go type is compared by its JSON form without being converted.
 func Uncovered(want map[string]any, spec any) ([]string, error) {
 	have := reflect.Indirect(reflect.ValueOf(spec))
 	if kind := have.Kind(); kind != reflect.Struct && kind != reflect.Map {
@@ -38,7 +38,7 @@ func Uncovered(want map[string]any, spec any) ([]string, error) {
 	return uncovered, nil
 }
 
-// Concede returns a spec with the values that an object has in the fields of these paths, which Uncovered has returned.
+// Concede returns a copy of want in which the fields at paths, as returned by Uncovered, have the values of object.
 func Concede(want Effective, object any, paths []string) (Effective, error) {
 	have, err := toMap(object)
 	if err != nil {
@@ -56,7 +56,7 @@ func Concede(want Effective, object any, paths []string) (Effective, error) {
 	return conceded, nil
 }
 
-// covers reports whether a value has everything that is wanted of it. One that is absent is not valid.
+// covers reports whether a value contains everything in want. An absent value is an invalid reflect.Value.
 func covers(field string, want any, have reflect.Value) bool {
 	have = inJSON(have)
 	if !have.IsValid() {
@@ -127,17 +127,17 @@ func hasElement(keys []string, want map[string]any, have reflect.Value) bool {
 	return false
 }
 
-// sameKey is strict: an element without the key is another one.
+// sameKey reports whether two keys are equal. An element without the key is a different one.
 func sameKey(want any, have reflect.Value) bool {
 	return (want == nil) == !have.IsValid() && (want == nil || covers("", want, have))
 }
 
-// hasFields reports whether a value is an object in JSON.
+// hasFields reports whether a value is encoded as a JSON object.
 func hasFields(value reflect.Value) bool {
 	return value.Kind() == reflect.Struct || value.Kind() == reflect.Map
 }
 
-// fieldOf returns a field of an object by its name in JSON; one that is absent there is not valid.
+// fieldOf returns a field of an object by its JSON name, or an invalid value if JSON omits it.
 func fieldOf(object reflect.Value, name string) reflect.Value {
 	if object.Kind() == reflect.Map {
 		return object.MapIndex(reflect.ValueOf(name).Convert(object.Type().Key()))
@@ -153,13 +153,13 @@ func fieldOf(object reflect.Value, name string) reflect.Value {
 	return content
 }
 
-// inJSON follows pointers, and returns a value that writes its own JSON, such as a quantity, as what it writes. Null is not
-// valid, like what is absent.
+// inJSON dereferences pointers, and replaces a value with its own JSON encoding, such as a quantity, by that encoding. It
+// returns an invalid value for null, as for an absent value.
 func inJSON(v reflect.Value) reflect.Value {
 	for v.IsValid() {
 		switch entry := value.TypeReflectEntryOf(v.Type()); {
 		case entry.CanConvertToUnstructured():
-			// Such a value was decoded from JSON, so it can be encoded.
+			// The value was decoded from JSON, so encoding it cannot fail.
 			plain, _ := entry.ToUnstructured(v)
 			return reflect.ValueOf(plain)
 		case v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface:
@@ -173,8 +173,8 @@ func inJSON(v reflect.Value) reflect.Value {
 	return v
 }
 
-// isZero reports whether Go's omitempty would leave a value out: the cached object, read into its Go type and written
-// again, does not tell such a field from an absent one.
+// isZero reports whether Go's omitempty omits a value. After decoding into a Go type, such a field cannot be
+// distinguished from an absent one.
 func isZero(value any) bool {
 	switch value := value.(type) {
 	case nil:

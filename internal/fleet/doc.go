@@ -1,17 +1,24 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet decides, without reading or writing anything, which members get a copy of a hub object, what each copy
-// should be, and what the copies together say about the fleet.
+// Package fleet contains the rules of placement and roll-up: which members get a copy of a hub object, the desired spec
+// of each copy, and the conditions that result from all copies. It performs no I/O.
 //
-// Placement and roll-up ask the same questions of it, so that what is written to the members and what is said about
-// them on the hub cannot disagree:
+// Placement and roll-up call the same functions, so that the copies in the members and the status on the hub are
+// always consistent:
 //
-//	Choose    which members the placement chooses
-//	Specs     what each of them should have
-//	FateOf    what becomes of the copy in a member that has one
-//	EntryOf   what is known about it
-//	Report    what that adds up to
+//	Choose      returns the members that a placement chooses
+//	Specs       computes the effective spec for each member
+//	FateOf      decides whether a copy is applied, kept or removed
+//	Waves       decides which members may take a change, by the evidence of copies and Trials
+//	EntryOf     returns the status entry of one member
+//	Conditions  aggregates all entries
 //
-// Table carries the outcome of placement's passes to roll-up. It is the only thing here that changes.
+// All of them are pure, except for three types that keep state and are safe for concurrent use:
+//
+//	Table      the outcomes of placement's passes, which roll-up reads, and the permits to take a change
+//	Removals   the removals of the last 10 minutes
+//	SpecCache  the Specs of hub objects, by generation
+//
+// None of them is the only record of anything: they are empty after a start, and are filled again from the API objects.
 package fleet

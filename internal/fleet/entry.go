@@ -14,59 +14,61 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// MaxEntries is how many clusters a hub object lists.
+// MaxEntries is the number of clusters that a hub object lists.
 const MaxEntries = 100
 
-// Observation is everything that one entry is made from.
+// Observation is the input for one entry.
 type Observation struct {
 	Name string
 	Fate Fate
-	// Member is nil when the name is not registered.
+	// Member is nil if the name is not registered.
 	Member *Member
-	// Copy is nil when the member has none of ours; it means nothing while the member cannot be seen.
+	// Copy is nil if the member has no copy. It is meaningless while the member is not visible.
 	Copy *Copy
-	// Want and WantError are the effective spec for this member.
+	// Want is the effective spec for this member, and WantError the error if there is none.
 	Want      Effective
 	WantError error
-	// Outcome is how placement's last pass ended.
+	// Outcome is the result of placement's last pass.
 	Outcome Outcome
-	// Held says that a change goes to other clusters first.
+	// Trial is the recorded trial of the cluster.
+	Trial Trial
+	// Held reports whether other clusters take the change first.
 	Held bool
 	// Previous is the published entry, if any.
 	Previous *flotillav1.ClusterStatus
 }
 
-// Visible reports whether the copy is read from the member now.
+// Visible reports whether the member is visible.
 func (o Observation) Visible() bool { return o.Member != nil && o.Member.Visible }
 
-// Undecided reports whether this process does not know yet whether the member can be seen. What is published about
-// such a member stays as it is.
+// Undecided reports whether this process does not know yet if the member is visible. The published entry of such a member
+// is kept.
 func (o Observation) Undecided() bool {
 	return o.Member != nil && !o.Member.Visible && !o.Member.Decided
 }
 
-// removed reports whether the hub has removed the copy, whether or not it is gone yet: it will not be missed.
+// removed reports whether the hub has removed the copy, even if it still exists. Such a copy does not count as missing.
 func (o Observation) removed() bool {
 	return o.Fate == FateRemove && o.Visible() && (o.Copy == nil || o.Copy.Deleting)
 }
 
-// Entry is what is known about one cluster, with what the conditions need besides.
+// Entry is the status entry of one cluster, with further fields for the conditions.
 type Entry struct {
 	flotillav1.ClusterStatus
 	Fate Fate
-	// Visible says that the entry is about what the member shows now, or showed before this process started.
+	// Visible reports whether the entry describes the current state of the member, or that before this process started.
 	Visible bool
-	// Applied says that the copy carries the current generation.
+	// Applied reports whether the current generation is applied to the copy.
 	Applied bool
-	// Failed says that the copy cannot be made what it should be without a change.
+	// Failed reports whether the spec cannot be applied until something is changed.
 	Failed bool
-	// Progressing says that something is on its way.
+	// Progressing reports whether a change is in progress.
 	Progressing bool
-	// Undecided reports that no pass of this process has acted for this generation yet.
+	// Undecided reports whether no pass of this process has processed this generation yet.
 	Undecided bool
 }
 
-// EntryOf says what is known about one cluster.
+// EntryOf returns the entry of one cluster.
 func EntryOf(o Observation, generation int64, now time.Time) Entry {
 	entry := Entry{Fate: o.Fate, Undecided: o.Outcome.Generation != generation}
 	switch {
@@ -95,7 +97,7 @@ func EntryOf(o Observation, generation int64, now time.Time) Entry {
 	return entry
 }
 
-// fromAbsence fills an entry about a member that cannot be seen.
+// fromAbsence fills the entry of a member that is not visible.
 func (e *Entry) fromAbsence(o Observation, generation int64) {
 	e.Ready = metav1.ConditionUnknown
 	e.Applied = o.Previous != nil && o.Previous.ObservedGeneration == generation
@@ -107,13 +109,13 @@ func (e *Entry) fromAbsence(o Observation, generation int64) {
 	e.Reason, e.Message = cmp.Or(o.Member.Reason, flotillav1.ReasonClusterNotReady), Clip(o.Member.Message)
 }
 
-// fromCopy fills an entry about a member that can be seen.
+// fromCopy fills the entry of a visible member.
 func (e *Entry) fromCopy(o Observation, generation int64) {
 	e.Ready = metav1.ConditionFalse
 	if o.Fate == FateRemove {
 		e.Progressing = true
 		e.Reason, e.Message = flotillav1.ReasonRemoving, "The copy is being removed"
-		// After a restart what was held is so until a pass of this process says otherwise.
+		// After a restart a held removal stays held until a pass of this process decides.
 		held := o.Outcome.Generation == 0 && o.Previous != nil && o.Previous.Reason == flotillav1.ReasonRemovalHeld
 		switch {
 		case held || o.Outcome.Reason == flotillav1.ReasonRemovalHeld && o.Outcome.Generation == generation:
@@ -133,14 +135,14 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 	}
 	switch {
 	case o.Copy == nil:
-		e.pending("The copy is not there")
+		e.pending("The copy does not exist")
 	case o.Copy.Deleting:
-		e.pending("The copy is being deleted in the member and will be made again")
+		e.pending("The copy is being deleted in the member and will be created again")
 	case o.Copy.ObservedGeneration < o.Copy.Generation:
 		e.pending("The member has not observed this generation yet")
 	default:
 		if o.Fate == FateApply {
-			// A copy that is only kept carries whatever it had when its cluster was chosen last.
+			// A copy that is only kept still has the spec from when its cluster was last chosen.
 			e.ObservedGeneration = generation
 		}
 		e.fromReady(o.Copy)
@@ -150,7 +152,7 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 	}
 }
 
-// whileDeleting shows why a copy that is being deleted in the member is still there, when the copy says why.
+// whileDeleting adds the reason why a copy that is being deleted in the member still exists, if the copy reports one.
 func (e *Entry) whileDeleting(ready *metav1.Condition) {
 	if ready == nil || ready.Status == metav1.ConditionTrue {
 		return
@@ -162,7 +164,7 @@ func (e *Entry) whileDeleting(ready *metav1.Condition) {
 	}
 }
 
-// carriesSpec reports whether the copy is what the hub object says, and fills the entry when it is not.
+// carriesSpec reports whether the effective spec is applied to the copy, and fills the entry if it is not.
 func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 	e.Applied = o.WantError == nil && o.Copy != nil && o.Copy.Hash == o.Want.Hash
 	failed := o.Outcome.Reason != "" && o.Outcome.Generation == generation
@@ -176,9 +178,9 @@ func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 	case !e.Applied && !o.Member.Writable:
 		e.pending("The member is paused or frozen: nothing is written to it")
 	case !e.Applied && o.Held:
-		e.pending("The change goes to other clusters first")
+		e.pending("The change waits for its turn")
 	case !e.Applied:
-		e.pending("The copy does not carry this generation yet")
+		e.pending("This generation is not applied to the copy yet")
 	}
 	return e.Applied
 }
@@ -200,7 +202,7 @@ func (e *Entry) fromReady(c *Copy) {
 	e.Reason, e.Message = Reason(c.Ready.Reason), Clip(c.Ready.Message)
 }
 
-// sentence makes an error the start of a message.
+// sentence capitalises an error so that it can begin a message.
 func sentence(err error) string {
 	text := err.Error()
 	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
@@ -209,12 +211,13 @@ func sentence(err error) string {
 	return text
 }
 
-// Well reports whether there is nothing to say about a cluster but that it is one more.
+// Well reports whether a cluster is ready and needs no mention in conditions.
 func (e Entry) Well() bool {
 	return e.Fate == FateApply && e.Visible && e.Applied && !e.Failed && !e.Progressing && e.Ready == metav1.ConditionTrue
 }
 
-// CountInto adds an entry to the counts so many times; -1 takes it away again. So ready + notReady + unknown is always desired.
+// CountInto adds the entry to the counts with a factor; -1 subtracts it again. The sum of ready, notReady and unknown is
+// always desired.
 func (e Entry) CountInto(counts *flotillav1.ClusterCounts, times int32) {
 	counts.Desired += times
 	switch e.Ready {
@@ -230,8 +233,8 @@ func (e Entry) CountInto(counts *flotillav1.ClusterCounts, times int32) {
 	}
 }
 
-// Listed returns the names of the entries that a hub object lists and how many are left out: all up to 100, else the
-// unwell first.
+// Listed returns the names of the entries that a hub object lists, and the number of omitted ones. Up to 100 entries are
+// listed; those that are not ready take precedence.
 func Listed(entries []Entry) (names map[string]bool, omitted int32) {
 	kept := entries
 	if len(entries) > MaxEntries {

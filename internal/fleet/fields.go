@@ -9,17 +9,20 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// field is a field of a struct as JSON has it.
+// field is a JSON field of a struct.
 type field struct {
 	fieldType reflect.Type
 	required  bool
 }
 
-// fieldsOf returns the fields of a struct type by their JSON names. A field that is always encoded is required.
+// fieldsOf returns the fields of a struct type by their JSON names. Fields without omitempty or omitzero are required.
 func fieldsOf(structType reflect.Type) map[string]field {
 	fields := map[string]field{}
 	for found := range structType.Fields() {
@@ -34,7 +37,13 @@ func fieldsOf(structType reflect.Type) map[string]field {
 	return fields
 }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+var (
+	unmarshaler  = reflect.TypeFor[json.Unmarshaler]()
+	quantityType = reflect.TypeFor[resource.Quantity]()
+)
+
+// quantityPattern is the pattern of quantities in the schemas. Without it, decoding one could need gigabytes.
+var quantityPattern = regexp.MustCompile(`^(\+|-)?(([0-9]{1,20}(\.[0-9]{0,20})?)|(\.[0-9]{1,20}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$`)
 
 // pointedTo strips pointers from a type.
 func pointedTo(t reflect.Type) reflect.Type {
@@ -44,8 +53,8 @@ func pointedTo(t reflect.Type) reflect.Type {
 	return t
 }
 
-// shapeOf returns how values of a type are written in JSON: as an object with known fields (Struct), an object with any
-// keys (Map), a list (Slice), or a value (Invalid).
+// shapeOf returns how a type is encoded in JSON: as an object with known fields (Struct), an object with arbitrary keys
+// (Map), a list (Slice), or a scalar (Invalid).
 func shapeOf(t reflect.Type) reflect.Kind {
 	if kind := t.Kind(); !reflect.PointerTo(t).Implements(unmarshaler) && (kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice) {
 		return kind
@@ -53,11 +62,11 @@ func shapeOf(t reflect.Type) reflect.Kind {
 	return reflect.Invalid
 }
 
-// specType is the Go type of the specs of a kind.
+// specType returns the Go type of the specs of a kind.
 func (k Kind) specType() reflect.Type { return pointedTo(reflect.TypeOf(k.Spec(k.New()))) }
 
-// parsePath reads the path of an optional field of a spec, such as resources.limits. What follows the name of a map is a key
-// of it, dots included.
+// parsePath parses the path of an optional field of a spec, such as resources.limits. Everything after the name of a map
+// is a key of it, including dots.
 func (k Kind) parsePath(text string) ([]string, error) {
 	var path []string
 	in, rest := k.specType(), text
@@ -87,8 +96,8 @@ func (k Kind) parsePath(text string) ([]string, error) {
 	return path, nil
 }
 
-// checkPatch returns what is wrong with a patch of the spec, apart from the types of its values: fields that do not
-// exist, null, and objects that set nothing.
+// checkPatch validates a patch of the spec, except for the types of its values. It refuses unknown fields, null, and
+// objects that set nothing.
 func (k Kind) checkPatch(patch map[string]any) error {
 	if len(patch) == 0 {
 		return errors.New("the patch is empty: set a field in it, or name the fields that the member decides in leaveToMember " +
@@ -97,11 +106,12 @@ func (k Kind) checkPatch(patch map[string]any) error {
 	return checkFields(k.specType(), patch, nil, false)
 }
 
-// checkFields checks what is in an object. In a list an empty object is a value, and fields cannot be left one by one.
+// checkFields validates the fields of an object. In a list an empty object is a value, and single fields cannot be left to
+// the member.
 func checkFields(in reflect.Type, node map[string]any, path []string, inList bool) error {
 	shape := shapeOf(in)
 	if shape != reflect.Struct && shape != reflect.Map {
-		// The decoder knows what the value should be.
+		// The decoder validates the type of the value.
 		return nil
 	}
 	var fields map[string]field
@@ -131,6 +141,10 @@ func checkValue(in reflect.Type, value any, path []string, inList bool) error {
 			return fmt.Errorf("%q is null: remove it from the patch", at)
 		}
 		return fmt.Errorf("%q is null: to leave the field to the member, remove it from the patch and write leaveToMember: [%s]", at, at)
+	case string:
+		if in == quantityType && !quantityPattern.MatchString(value) {
+			return fmt.Errorf("%q is not a quantity: write one such as 512Mi, with at most 20 digits before and after the point", at)
+		}
 	case map[string]any:
 		if len(value) == 0 && !inList && shapeOf(in) != reflect.Invalid {
 			return fmt.Errorf("%q is empty and sets nothing: remove it, or write leaveToMember: [%s] to leave the field to the member", at, at)
@@ -149,7 +163,7 @@ func checkValue(in reflect.Type, value any, path []string, inList bool) error {
 	return nil
 }
 
-// unknownField says that a field does not exist, and which one may be meant.
+// unknownField returns the error for an unknown field, with a suggestion if there is a similar one.
 func unknownField(path []string, name string, fields map[string]field) error {
 	prefix := strings.Join(append(slices.Clone(path), ""), ".")
 	if near := nearest(name, slices.Sorted(maps.Keys(fields))); near != "" {
@@ -158,7 +172,7 @@ func unknownField(path []string, name string, fields map[string]field) error {
 	return fmt.Errorf("unknown field %q", prefix+name)
 }
 
-// nearest returns the name that a mistyped one is most likely meant to be, or nothing when none is similar.
+// nearest returns the name that is most similar to a mistyped one, or "" if none is similar enough.
 func nearest(mistyped string, names []string) string {
 	best, found := 1+len(mistyped)/4, ""
 	for _, name := range names {
@@ -169,7 +183,7 @@ func nearest(mistyped string, names []string) string {
 	return found
 }
 
-// distanceOf is the Levenshtein distance of two names: how many letters to insert, remove or replace.
+// distanceOf returns the Levenshtein distance of two names.
 func distanceOf(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -189,7 +203,7 @@ func distanceOf(a, b string) int {
 	return row[len(b)]
 }
 
-// valueAt returns the value of a field, and whether there is one.
+// valueAt returns the value at a path, and whether there is one.
 func valueAt(fields map[string]any, path []string) (any, bool) {
 	value, found := fields[path[0]]
 	if !found || len(path) == 1 {
@@ -202,8 +216,8 @@ func valueAt(fields map[string]any, path []string) (any, bool) {
 	return valueAt(nested, path[1:])
 }
 
-// dropField removes a field, of a spec or of a set of managed fields, and the objects around it that have no other field: an
-// empty set would stand for the object itself.
+// dropField removes a field from a spec or from a set of managed fields, together with parent objects that become empty:
+// an empty set of managed fields would stand for the object itself.
 func dropField(fields map[string]any, path []string) {
 	if len(path) == 1 {
 		delete(fields, path[0])
@@ -219,7 +233,7 @@ func dropField(fields map[string]any, path []string) {
 	}
 }
 
-// setField gives a field a value. It makes the objects on the way.
+// setField sets a field, and creates parent objects as needed.
 func setField(fields map[string]any, path []string, value any) {
 	if len(path) == 1 {
 		fields[path[0]] = value

@@ -66,6 +66,9 @@ func TestFields(t *testing.T) {
 				if required := slices.Contains(schema.Required, name); required != (err != nil) {
 					t.Errorf("%s: %s is required: %v, refused with: %v", kind.Name, text, required, err)
 				}
+				if pattern := schema.Properties[name].Pattern; strings.Contains(pattern, "KMGTPE") && pattern != quantityPattern.String() {
+					t.Errorf("%s: the pattern of %s is %s, want that of overrides", kind.Name, text, pattern)
+				}
 				checked++
 				walk(schema.Properties[name], at)
 			}

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// MissingField is a field of our schema that a member's schema lacks.
+// MissingField is a field of the manager's schema that a member's schema lacks.
 type MissingField struct {
-	// Path names it, such as spec.taints[].effect; "*" stands for the keys of a map.
+	// Path is the path of the field, such as spec.taints[].effect; "*" stands for the keys of a map.
 	Path string
-	// Default is what our schema fills in, as canonical JSON; empty when it fills in nothing.
+	// Default is the default of the manager's schema as canonical JSON, or empty if there is none.
 	Default string
 }
 
-// Fit returns what of a spec can be applied to a member whose schema lacks fields, and the paths of those that the spec
-// uses. One that only has the value which the hub's schema fills in is not used: it is left out, because nobody asked
-// for it and a member without the field does what the default says. The hash stays that of the whole spec.
+// Fit returns the part of a spec that can be applied to a member whose schema lacks fields, and the paths of the missing
+// fields that the spec uses. A field with the default of the hub's schema does not count as used: it is omitted, because
+// a member without the field behaves like the default. The hash stays that of the whole spec.
 func (e Effective) Fit(lacks []MissingField) (fitting Effective, used []string) {
 	if len(lacks) == 0 {
 		return e, nil
@@ -36,7 +36,8 @@ func (e Effective) Fit(lacks []MissingField) (fitting Effective, used []string) 
 	return fitting, used
 }
 
-// uses reports whether a document has a field with another value than the default, and removes it where it has the default.
+// uses reports whether a document has the field with a value other than the default, and removes it where it has the
+// default.
 func uses(node any, path []string, byDefault string) bool {
 	switch children := node.(type) {
 	case []any:
@@ -60,7 +61,7 @@ func uses(node any, path []string, byDefault string) bool {
 	}
 }
 
-// anyUses looks at every child, because those with the default lose the field.
+// anyUses visits every child, because uses removes the field from those with the default.
 func anyUses(children iter.Seq[any], path []string, byDefault string) bool {
 	used := false
 	for child := range children {

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// What a member says is published on the hub only within these limits: a hostile or broken member must not be able to
-// make the hub's status too large, or invalid and thereby impossible to write.
+// Content from members is published on the hub only within these limits: a hostile or broken member must not be able to
+// make the status of the hub object too large or invalid.
 const (
 	maxMessageBytes  = 256
 	maxResourceNames = 64
@@ -28,27 +28,27 @@ const (
 	maxGroupName     = 63
 )
 
-// Clip makes a text from a member fit to be published: valid UTF-8 without control characters, at most 256 bytes.
+// Clip sanitises a text from a member: the result is valid UTF-8 without control characters, of at most 256 bytes.
 func Clip(said string) string {
-	// No more than this can survive; the rest is not worth looking at.
+	// Truncating first bounds the cost; the result cannot contain more than this.
 	return text.Clip(text.Line(text.Cut(said, 4*maxMessageBytes)), maxMessageBytes)
 }
 
-// Count makes a counter from a member fit to be published.
+// Count sanitises a counter from a member: it is not negative.
 func Count(value int32) int32 { return max(value, 0) }
 
-// Sum adds counters and stops at the largest one.
+// Sum adds counters and saturates at the maximum.
 func Sum(a, b int32) int32 {
 	return int32(min(int64(Count(a))+int64(Count(b)), math.MaxInt32))
 }
 
-// Resources makes quantities from a member fit to be published: none negative, no impossible name, at most 64.
+// Resources sanitises quantities from a member: none is negative, all names are valid, and there are at most 64.
 func Resources(list corev1.ResourceList) corev1.ResourceList {
 	return AddResources(nil, list)
 }
 
-// AddResources adds a list of quantities to a sum, which it changes. The names that come first in the alphabet stay when
-// there are too many.
+// AddResources adds a list of quantities to sum, which it modifies. If there are too many names, the alphabetically first
+// are kept.
 func AddResources(sum, list corev1.ResourceList) corev1.ResourceList {
 	if len(list) == 0 {
 		return sum
@@ -80,7 +80,7 @@ func AddResources(sum, list corev1.ResourceList) corev1.ResourceList {
 	return sum
 }
 
-// AddGroups adds node counts by name to a sum, which it changes and which is sorted by name; at most 64 stay.
+// AddGroups adds node counts by name to sum, which it modifies and which is sorted by name. At most 64 groups are kept.
 func AddGroups(sum, groups []flotillav1.NodeGroup) []flotillav1.NodeGroup {
 	for _, group := range groups {
 		if group.Name == "" || len(group.Name) > maxGroupName || Clip(group.Name) != group.Name {
@@ -95,7 +95,7 @@ func AddGroups(sum, groups []flotillav1.NodeGroup) []flotillav1.NodeGroup {
 	return sum[:min(len(sum), maxGroups)]
 }
 
-// When returns a time that a member gave, or nil when it cannot be published.
+// When sanitises a time from a member. It returns nil if the time cannot be published.
 func When(moment metav1.Time) *metav1.Time {
 	if moment.Unix() <= 0 || moment.UTC().Year() > 9999 {
 		return nil
@@ -103,7 +103,7 @@ func When(moment metav1.Time) *metav1.Time {
 	return Moment(moment.Time)
 }
 
-// Moment is a time as the API server keeps it: in whole seconds.
+// Moment returns a time as the API server stores it, in whole seconds.
 func Moment(now time.Time) *metav1.Time {
 	moment := metav1.NewTime(now).Rfc3339Copy()
 	return &moment

@@ -4,8 +4,11 @@
 package fleet
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -22,29 +25,33 @@ type ObjectList interface {
 	metav1.ListInterface
 }
 
-// Kind is what placement and roll-up need to know about a kind that is placed.
+// Kind describes a kind that is placed.
 type Kind struct {
 	// Name of the kind, and of its CRD.
 	Name, CRD string
 	// New returns an empty object, and NewList an empty list.
 	New     func() Object
 	NewList func() ObjectList
-	// Items returns what is in a list.
+	// Items returns the items of a list.
 	Items func(ObjectList) []Object
-	// Spec points to the spec of an object.
+	// Spec returns a pointer to the spec of an object.
 	Spec func(Object) any
-	// ObservedGeneration returns the generation that the status of an object is about.
+	// ObservedGeneration returns the observed generation of an object.
 	ObservedGeneration func(Object) int64
-	// Entries returns the published list of clusters of a hub object, without the numbers of the kind.
+	// Entries returns the published entries of a hub object, without the fields that are specific to the kind.
 	Entries func(Object) []flotillav1.ClusterStatus
-	// HoldsData reports whether something is lost with a copy that goes.
+	// Idle reports whether the spec of an object makes its reconciler only observe.
+	Idle func(Object) bool
+	// UnreadyNodes returns how many nodes of an object are not ready; nil if it has none.
+	UnreadyNodes func(Object) int
+	// HoldsData reports whether data is lost with a copy.
 	HoldsData bool
 }
 
 // Redis and NodePool are the kinds that are placed.
 var (
 	Redis = Kind{
-		Name:    "Redis",
+		Name:    flotillav1.KindRedis,
 		CRD:     "redises." + flotillav1.GroupVersion.Group,
 		New:     func() Object { return &flotillav1.Redis{} },
 		NewList: func() ObjectList { return &flotillav1.RedisList{} },
@@ -59,10 +66,11 @@ var (
 			}
 			return entries
 		},
+		Idle:      func(object Object) bool { return object.(*flotillav1.Redis).Spec.Paused },
 		HoldsData: true,
 	}
 	NodePool = Kind{
-		Name:    "NodePool",
+		Name:    flotillav1.KindNodePool,
 		CRD:     "nodepools." + flotillav1.GroupVersion.Group,
 		New:     func() Object { return &flotillav1.NodePool{} },
 		NewList: func() ObjectList { return &flotillav1.NodePoolList{} },
@@ -77,6 +85,14 @@ var (
 			}
 			return entries
 		},
+		Idle: func(object Object) bool {
+			spec := &object.(*flotillav1.NodePool).Spec
+			return spec.Paused || spec.DryRun
+		},
+		UnreadyNodes: func(object Object) int {
+			status := &object.(*flotillav1.NodePool).Status
+			return int(status.NodeCount - status.ReadyNodes)
+		},
 	}
 )
 
@@ -89,4 +105,13 @@ func pointers[T any, P interface {
 		objects = append(objects, P(&items[i]))
 	}
 	return objects
+}
+
+// Command returns a command of the kubectl plugin about an object, which can be pasted.
+func Command(name, kind string, key types.NamespacedName) string {
+	command := "kubectl flotilla " + name + " " + strings.ToLower(kind) + "/" + key.Name
+	if key.Namespace != "" {
+		command += " -n " + key.Namespace
+	}
+	return command
 }

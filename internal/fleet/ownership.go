@@ -15,14 +15,19 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// MemberManager is the field manager that owns the fields which placement has left to the member.
-const MemberManager = "flotilla-member"
+// The field managers of a copy.
+const (
+	// PlacementManager is the field manager of everything that placement writes.
+	PlacementManager = "flotilla-placement"
+	// MemberManager is the field manager of the fields that placement has left to the member.
+	MemberManager = "flotilla-member"
+)
 
-// HandOver returns the managed fields of a copy with placement's fields that are left to the member moved to MemberManager,
-// and with nothing else there. It reports whether that changes them.
+// HandOver returns the managed fields of a copy in which MemberManager owns exactly those of placement's fields that are
+// left to the member. It reports whether this is a change.
 //
-// Without it the API server would remove a field that placement stops applying and has alone, and give it the default of the
-// schema. With another owner the field keeps its value, also when placement drops everything around it later.
+// When placement stops applying a field that it owns alone, the API server removes the field, and the default of the
+// schema applies. With another owner the field keeps its value, even if placement later drops everything around it.
 func HandOver(managed []metav1.ManagedFieldsEntry, placement string, left [][]string, now metav1.Time) ([]metav1.ManagedFieldsEntry, bool, error) {
 	owned := map[string]any{}
 	changed := false
@@ -40,7 +45,7 @@ func HandOver(managed []metav1.ManagedFieldsEntry, placement string, left [][]st
 		}
 		moved := moveFields(fields, left, owned)
 		if members {
-			// What remains in it, another override took back.
+			// Another override has withdrawn the remaining fields.
 			changed = changed || len(fields) > 0 || !moved
 			continue
 		}
@@ -62,8 +67,8 @@ func HandOver(managed []metav1.ManagedFieldsEntry, placement string, left [][]st
 	}), true, nil
 }
 
-// moveFields moves the fields at some paths of the spec from one set of managed fields to another, and reports whether
-// there were any.
+// moveFields moves the fields at the given paths of the spec from one set of managed fields to another, and reports
+// whether there were any.
 func moveFields(from map[string]any, paths [][]string, to map[string]any) bool {
 	moved := false
 	for _, path := range paths {
@@ -76,7 +81,7 @@ func moveFields(from map[string]any, paths [][]string, to map[string]any) bool {
 	return moved
 }
 
-// encodeFields encodes a set of managed fields. What came from JSON can be written as JSON.
+// encodeFields encodes a set of managed fields. It cannot fail, because the fields were decoded from JSON.
 func encodeFields(fields map[string]any) *metav1.FieldsV1 {
 	raw, err := json.Marshal(fields)
 	utilruntime.Must(err)
@@ -85,7 +90,7 @@ func encodeFields(fields map[string]any) *metav1.FieldsV1 {
 	return encoded
 }
 
-// fieldKeys is the path of a field of the spec in the encoding of managed fields.
+// fieldKeys returns the path of a field of the spec in the encoding of managed fields.
 func fieldKeys(path []string) []string {
 	keys := []string{"f:spec"}
 	for _, name := range path {
@@ -94,10 +99,10 @@ func fieldKeys(path []string) []string {
 	return keys
 }
 
-// itself is the key by which a set of managed fields has the field that the set is below of.
+// itself is the key with which a set of managed fields represents its parent field.
 const itself = "."
 
-// merge adds a subset to a set of managed fields.
+// merge merges a subset into a set of managed fields.
 func merge(fields map[string]any, keys []string, subset any) {
 	if present, found := valueAt(fields, keys); found {
 		have, ok := present.(map[string]any)

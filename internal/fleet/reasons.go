@@ -9,7 +9,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// memberReasons are the reasons that our reconcilers give in a member. A test keeps it complete.
+// memberReasons are the reasons of the reconcilers in members. A test ensures that the set is complete.
 var memberReasons = sets.New(
 	flotillav1.ReasonAllNodesReady, flotillav1.ReasonAllNodesUpdated, flotillav1.ReasonAllReplicasReady,
 	flotillav1.ReasonAuthLost, flotillav1.ReasonBound, flotillav1.ReasonChildRejected, flotillav1.ReasonCleaning, flotillav1.ReasonConfigRejected,
@@ -31,7 +31,7 @@ var memberReasons = sets.New(
 	flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck, flotillav1.ReasonFieldDropped,
 )
 
-// Reason returns a reason that a member gave when it is one of ours, else Other.
+// Reason returns the reason of a member if it is a known one, otherwise Other.
 func Reason(reason string) string {
 	if memberReasons.Has(reason) {
 		return reason

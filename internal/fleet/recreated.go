@@ -14,11 +14,11 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// HadCopy reports whether the published status of a hub object shows that there has been a copy in a cluster. It is the
-// evidence of the passes of an earlier process.
+// HadCopy reports whether the published status of a hub object proves that there was a copy in a cluster. After a restart
+// this is the only evidence.
 func HadCopy(kind Kind, object Object, clusterName string) bool {
 	if _, recorded := RecreatedAt(object, clusterName); recorded {
-		// What is published may be about the earlier copy.
+		// The published entry may describe the earlier copy.
 		return false
 	}
 	readyListed := false
@@ -28,11 +28,11 @@ func HadCopy(kind Kind, object Object, clusterName string) bool {
 		}
 		readyListed = readyListed || entry.Ready == metav1.ConditionTrue
 	}
-	// A list that is too long leaves out those that are ready first.
+	// Entries that are ready are omitted first from a list that is too long.
 	return readyListed && object.GetFleetStatus().ClustersOmitted > 0
 }
 
-// RecreatedAt returns when the copy in a cluster was found gone, and whether that is recorded and not acknowledged.
+// RecreatedAt returns when the copy in a cluster was found missing, and whether this is recorded and not acknowledged.
 func RecreatedAt(object flotillav1.Placeable, clusterName string) (time.Time, bool) {
 	recreated := object.GetFleetStatus().Recreated
 	i, found := slices.BinarySearchFunc(recreated, clusterName, func(r flotillav1.Recreation, name string) int { return strings.Compare(r.Name, name) })
@@ -42,13 +42,13 @@ func RecreatedAt(object flotillav1.Placeable, clusterName string) (time.Time, bo
 	return recreated[i].Time.Time, true
 }
 
-// What is said about a copy that is made again, and what to do.
+// Texts about copies that are created again.
 const (
-	RecreatedNote   = "The copy was gone and is made again, without the earlier data unless its volumes were kept"
+	RecreatedNote   = "The copy disappeared and is created again, without its earlier data unless its volumes were kept"
 	RecreatedAdvice = "restore what is missing, then name the clusters in annotation " + flotillav1.AnnotationConfirmRecreated
 )
 
-// recreated is the condition about copies that were made again, and whether there are any.
+// recreated returns the condition CopyRecreated, and whether it applies.
 func (f Facts) recreated() (metav1.Condition, bool) {
 	names := make([]string, 0, len(f.Recreated))
 	for _, item := range f.Recreated {
@@ -60,7 +60,7 @@ func (f Facts) recreated() (metav1.Condition, bool) {
 	}, len(names) > 0
 }
 
-// madeAgain is what Ready says about such copies. Nothing waits for a person, so the object is not stalled.
+// madeAgain returns the text about such copies for Ready. Nothing waits for a person, so the object is not stalled.
 func (f Facts) madeAgain() []wait {
 	names := make([]string, 0, len(f.Recreated))
 	for _, item := range f.Recreated {
@@ -69,5 +69,5 @@ func (f Facts) madeAgain() []wait {
 	if len(names) == 0 {
 		return nil
 	}
-	return []wait{{flotillav1.ReasonCopyRecreated, "Made again, see condition " + flotillav1.ConditionCopyRecreated + ": " + Join(names)}}
+	return []wait{{flotillav1.ReasonCopyRecreated, "Created again, see condition " + flotillav1.ConditionCopyRecreated + ": " + Join(names)}}
 }

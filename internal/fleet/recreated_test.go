@@ -23,13 +23,13 @@ func TestConditions_CopyRecreated(t *testing.T) {
 	}
 	conditions := Conditions(facts)
 	got, at := apimeta.FindStatusCondition(conditions, flotillav1.ConditionCopyRecreated), noon.UTC().Format("2006-01-02T15:04:05Z")
-	want := "The copy was gone and is made again, without the earlier data unless its volumes were kept: a (" + at + "), b (" + at + "), c (" + at + "), d (" + at + "), e (" + at +
+	want := "The copy disappeared and is created again, without its earlier data unless its volumes were kept: a (" + at + "), b (" + at + "), c (" + at + "), d (" + at + "), e (" + at +
 		") and 1 more; restore what is missing, then name the clusters in annotation flotilla.dev/confirm-recreated"
 	if got == nil || got.Status != metav1.ConditionTrue || got.Reason != flotillav1.ReasonCopyRecreated || got.ObservedGeneration != 7 || got.Message != want {
 		t.Errorf("got %+v, want %q", got, want)
 	}
 	ready := apimeta.FindStatusCondition(conditions, flotillav1.ConditionReady)
-	if want := "Made again, see condition CopyRecreated: a, b, c, d, e and 1 more; 1 of 1 clusters are ready"; ready.Status != metav1.ConditionTrue || ready.Message != want {
+	if want := "Created again, see condition CopyRecreated: a, b, c, d, e and 1 more; 1 of 1 clusters are ready"; ready.Status != metav1.ConditionTrue || ready.Message != want {
 		t.Errorf("Ready is %+v, want %q", ready, want)
 	}
 	if stalled := apimeta.FindStatusCondition(conditions, flotillav1.ConditionStalled); stalled != nil {

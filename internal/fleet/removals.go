@@ -16,28 +16,28 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// RemovalWindow is the time in which the budget may be spent.
+// RemovalWindow is the period of the removal budget.
 const RemovalWindow = 10 * time.Minute
 
-// minRemovals is what a share of few copies allows at least.
+// minRemovals is the minimum that a share allows.
 const minRemovals = 2
 
-// Removals limits how many copies are deleted in a while, over all hub objects and members: one mistake on the hub must
-// not empty the fleet, nor take most of one object. What was spent is recorded in the members' MemberClusters before a copy
-// is deleted, so that a restart does not begin anew.
+// Removals limits the number of copies that are deleted per RemovalWindow, over all hub objects and members: one mistake on
+// the hub must neither empty the fleet nor remove most copies of one object. Each removal is recorded in the MemberCluster
+// before the copy is deleted, so that the window survives a restart.
 type Removals struct {
 	budget int
 	clock  clock.PassiveClock
-	// Share is the part of the fleet's copies, and of those of one hub object, that may go, in percent; 0 is no such
-	// limit. One hub object that is deleted may lose all of its copies. It is set before the first use.
+	// Share is the percentage of the fleet's copies, and of those of one hub object, that may be removed; 0 means no such
+	// limit. The deletion of one hub object may remove all of its copies. Share must be set before the first use.
 	Share int
 
 	mu sync.Mutex
-	// taken are the copies that were let go, by UID; under mu.
+	// taken are the allowed removals by the UID of the copy; guarded by mu.
 	taken map[types.UID]Removal
 }
 
-// Removal is one copy that is let go.
+// Removal is the removal of one copy.
 type Removal struct {
 	Key     ObjectKey
 	Cluster string
@@ -45,22 +45,22 @@ type Removal struct {
 	At      time.Time
 }
 
-// Census counts copies as the hub objects record them.
+// Census counts the copies that hub objects record.
 type Census struct {
-	// Fleet counts all copies, and Object those of the hub object concerned.
+	// Fleet is the number of all copies, and Object that of the hub object concerned.
 	Fleet, Object int
 	// Deleting reports whether that object is being deleted.
 	Deleting bool
-	// Records reports whether a copy is among them.
+	// Records reports whether a copy is recorded.
 	Records func(key ObjectKey, clusterName string) bool
 }
 
-// NewRemovals returns a budget of so many deletions in 10 minutes.
+// NewRemovals returns Removals that allow budget deletions per RemovalWindow.
 func NewRemovals(budget int, clk clock.PassiveClock) *Removals {
 	return &Removals{budget: budget, clock: clk, taken: map[types.UID]Removal{}}
 }
 
-// Allowed reports whether the deletion of this copy has been allowed already, which needs no census.
+// Allowed reports whether the deletion of this copy has already been allowed. It needs no census.
 func (r *Removals) Allowed(removal Removal) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Removals) Allowed(removal Removal) bool {
 	return found && r.clock.Now().Sub(known.At) < RemovalWindow
 }
 
-// Allow reports whether one more copy may be deleted now. Asking again for the same one costs nothing. recorded are the
+// Allow reports whether one more copy may be deleted. Repeated calls for the same copy count once. recorded are the
 // removals that this or an earlier process has recorded.
 func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) bool {
 	r.mu.Lock()
@@ -90,7 +90,7 @@ func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) boo
 		if same {
 			spentOnObject++
 		}
-		// The shares are of what there was when the window began.
+		// The shares refer to the number of copies at the beginning of the window.
 		if !census.Records(other.Key, other.Cluster) {
 			fleet++
 			if same {
@@ -100,7 +100,7 @@ func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) boo
 	}
 	fleetLimit, objectLimit := r.share(fleet), r.share(object)
 	if census.Deleting {
-		// Who deletes an object means all of its copies. Only the deletion of several can be more than was meant.
+		// The deletion of an object intends the removal of all its copies. Only the deletion of several objects may be a mistake.
 		objectLimit = object
 		if spent == spentOnObject {
 			fleetLimit = max(fleetLimit, object)
@@ -114,8 +114,8 @@ func (r *Removals) Allow(removal Removal, recorded []Removal, census Census) boo
 	return true
 }
 
-// Binds reports whether the limits may come to hold a copy of a fleet of so many. A budget of more than twice all copies
-// does not, and is not worth a record that survives a restart.
+// Binds reports whether the limits can ever hold a removal in a fleet with that many copies. A budget of more than twice
+// all copies cannot, so its removals need not be recorded.
 func (r *Removals) Binds(fleet int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,14 +124,14 @@ func (r *Removals) Binds(fleet int) bool {
 
 func (r *Removals) share(copies int) int { return max(minRemovals, copies*r.Share/100) }
 
-// RemovalConfirmed reports whether a person wants the copies gone that this generation of a hub object removes.
+// RemovalConfirmed reports whether a person has confirmed the removals of this generation of a hub object.
 func RemovalConfirmed(object flotillav1.Placeable) bool {
 	return object.GetAnnotations()[flotillav1.AnnotationConfirmRemoval] == strconv.FormatInt(object.GetGeneration(), 10)
 }
 
-// RemovalHeld reports whether the hub object shows that removals wait for a confirmation. They go on waiting when the
-// budget has room again, because the budget exists to have a person look and not to delete slowly, and when the object
-// gets another generation, because a change of something else confirms nothing.
+// RemovalHeld reports whether removals of the hub object wait for a confirmation. They continue to wait when the budget
+// allows more again, because the purpose of the budget is a decision by a person and not a slow deletion. They also
+// continue to wait when the generation changes, because a change of something else is no confirmation.
 func RemovalHeld(object flotillav1.Placeable) bool {
 	return apimeta.IsStatusConditionTrue(*object.GetConditions(), flotillav1.ConditionRemovalHeld)
 }

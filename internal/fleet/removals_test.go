@@ -78,7 +78,7 @@ func TestRemovals_share(t *testing.T) {
 		budget, share, copies int
 		// objects are those that lose all of their copies, one after the other.
 		objects []int
-		// deleting says that the objects are deleted, and not only taken out of clusters.
+		// deleting reports whether the objects are deleted, and not only removed from clusters.
 		deleting bool
 		want     int
 	}{
@@ -107,7 +107,7 @@ func TestRemovals_share(t *testing.T) {
 					removal := Removal{Key: object(fmt.Sprint(o)), Cluster: fmt.Sprint(c), UID: types.UID(fmt.Sprint(o, "-", c)), At: clk.Now()}
 					census := Census{Fleet: fleetCopies, Object: left, Deleting: tc.deleting, Records: func(key ObjectKey, cluster string) bool { return !gone[key.Object.Name+"/"+cluster] }}
 					if removals.Allow(removal, recorded, census) {
-						// It is gone before the next one is asked for, and the process restarts.
+						// It is gone before the next one is requested, and the process restarts.
 						allowed, fleetCopies, left = allowed+1, fleetCopies-1, left-1
 						gone[removal.Key.Object.Name+"/"+removal.Cluster] = true
 						recorded = append(recorded, removal)

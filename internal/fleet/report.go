@@ -13,32 +13,32 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// maxNamed is how many clusters a message names.
+// maxNamed is the number of clusters that a message names.
 const maxNamed = 5
 
-// Facts is everything that the conditions of a hub object are made from.
+// Facts is the input for the conditions of a hub object.
 type Facts struct {
 	Generation   int64
 	HasPlacement bool
 	Deleting     bool
-	// Invalid is why the placement cannot be understood, or nil.
+	// Invalid is the error of an invalid placement, or nil.
 	Invalid error
-	// InvalidOverride is what is wrong with an override, or nil.
+	// InvalidOverride is the error of an invalid override, or nil.
 	InvalidOverride error
-	// Entries are sorted by name. Those that are well may be left out: Well counts them instead.
+	// Entries are sorted by name. Those for which Well is true may be omitted and counted in Well instead.
 	Entries []Entry
 	Well    int
-	// Wave is how far a change is.
+	// Wave is the progress of a rollout.
 	Wave Wave
-	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since.
+	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since then.
 	Held, Confirmed bool
-	// Halt says why the rollout has stopped; empty when it has not.
+	// Halt explains why the rollout has stopped. It is empty if the rollout has not.
 	Halt string
-	// Recreated are the clusters whose copies were made again, sorted by name.
+	// Recreated lists the clusters whose copies were created again, sorted by name.
 	Recreated []flotillav1.Recreation
 }
 
-// Conditions returns every condition of a hub object. One that is missing does not hold, and is absent.
+// Conditions returns all conditions of a hub object. Conditions that it does not return have to be removed.
 func Conditions(facts Facts) []metav1.Condition {
 	ready, reachable := facts.ready(), facts.reachable()
 	conditions := []metav1.Condition{ready, fullyReady(ready, reachable), facts.placed(), reachable, facts.progressing()}
@@ -60,7 +60,7 @@ func Conditions(facts Facts) []metav1.Condition {
 	return conditions
 }
 
-// nothing returns the condition that says why there is nothing to speak about, if so.
+// nothing returns the condition for an object without copies to report on, and whether this is such an object.
 func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (metav1.Condition, bool) {
 	condition := metav1.Condition{Type: conditionType, Status: status}
 	switch {
@@ -75,7 +75,7 @@ func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (met
 	case f.Invalid != nil:
 		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))
 	case !f.HasPlacement:
-		condition.Reason, condition.Message = flotillav1.ReasonNoPlacement, "Set spec.placement to say which clusters get a copy"
+		condition.Reason, condition.Message = flotillav1.ReasonNoPlacement, "Set spec.placement to choose the clusters that get a copy"
 	case f.Well == 0 && !slices.ContainsFunc(f.Entries, stays):
 		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
 	default:
@@ -99,12 +99,12 @@ func (f Facts) ready() (condition metav1.Condition) {
 		condition.Message = "Not ready: " + Join(unwell)
 	case len(unknown) == total:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
-		condition.Message = "Cannot be seen: " + Join(unknown)
+		condition.Message = "Cannot be observed: " + Join(unknown)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReady
 		condition.Message = fmt.Sprintf("%d of %d clusters are ready", total-len(unknown), total)
 		if len(unknown) > 0 {
-			condition.Message += "; cannot be seen: " + Join(unknown)
+			condition.Message += "; cannot be observed: " + Join(unknown)
 		}
 	}
 	return condition
@@ -118,11 +118,11 @@ func (f Facts) reachable() metav1.Condition {
 	unknown := f.names(func(e Entry) bool { return e.Ready == metav1.ConditionUnknown }, nameWithReason)
 	if len(unknown) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersUnknown
-		condition.Message = "Cannot be seen: " + Join(unknown)
+		condition.Message = "Cannot be observed: " + Join(unknown)
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReachable
-	condition.Message = fmt.Sprintf("All %d clusters can be seen", f.Well+len(f.Entries))
+	condition.Message = fmt.Sprintf("All %d clusters can be observed", f.Well+len(f.Entries))
 	return condition
 }
 
@@ -155,12 +155,12 @@ func (f Facts) placed() metav1.Condition {
 		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
 	case total == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
-		condition.Message = "No chosen cluster can be seen"
+		condition.Message = "No chosen cluster can be observed"
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllPlaced
-		condition.Message = fmt.Sprintf("%d clusters carry this generation", total)
+		condition.Message = fmt.Sprintf("%d clusters have this generation", total)
 		if total == 1 {
-			condition.Message = "1 cluster carries this generation"
+			condition.Message = "1 cluster has this generation"
 		}
 	}
 	if leaving := f.names(func(e Entry) bool { return e.Fate == FateLeave }, plainName); len(leaving) > 0 {
@@ -176,16 +176,16 @@ func (f Facts) placed() metav1.Condition {
 	return condition
 }
 
-// removalHeld returns the clusters whose copies are removed only when that is confirmed.
+// removalHeld returns the clusters whose removal waits for a confirmation.
 func (f Facts) removalHeld() []string { return f.names(f.holds, plainName) }
 
-// holds reports whether the removal in a cluster waits for a confirmation. What was held stays so until a pass for this
-// generation has decided otherwise: a cluster that is away must not come back to a copy whose removal nothing holds.
+// holds reports whether the removal in a cluster waits for a confirmation. A held removal stays held until a pass for
+// this generation decides otherwise; otherwise the copy could be removed unconfirmed when its cluster comes back.
 func (f Facts) holds(e Entry) bool {
 	return !f.Confirmed && e.Fate == FateRemove && (e.Reason == flotillav1.ReasonRemovalHeld || f.Held && e.Undecided)
 }
 
-// confirmation says until when removals are held, and where.
+// confirmation describes how to confirm the held removals, and in which clusters they are held.
 func (f Facts) confirmation() string {
 	return fmt.Sprintf("held until annotation %s is %d: %s", flotillav1.AnnotationConfirmRemoval, f.Generation, Join(f.removalHeld()))
 }
@@ -200,27 +200,34 @@ func (f Facts) progressing() metav1.Condition {
 	case f.Halt != "":
 		condition.Reason, condition.Message = flotillav1.ReasonRolloutHalted, f.Halt
 		return condition
+	case f.Wave.Paused:
+		condition.Reason = flotillav1.ReasonRolloutPaused
+		condition.Message = "Paused by spec.placement.rollout.paused; waiting: " + Join(f.Wave.Held)
+		return condition
 	case len(f.Wave.Held) > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut
-		condition.Message = "Waiting their turn: " + Join(f.Wave.Held)
+		condition.Message = "Waiting for their turn: " + Join(f.Wave.Held)
 		if len(moving) > 0 {
-			condition.Message = fmt.Sprintf("On its way: %s; waiting their turn: %s", Join(moving), Join(f.Wave.Held))
+			condition.Message = fmt.Sprintf("In progress: %s; waiting for their turn: %s", Join(moving), Join(f.Wave.Held))
+		}
+		if len(f.Wave.Crowded) > 0 {
+			condition.Message += "; enough other objects are changing in " + Join(f.Wave.Crowded)
 		}
 		return condition
 	}
 	if len(moving) == 0 {
-		condition.Message = "Nothing is on its way"
+		condition.Message = "No change is in progress"
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonPlacementPending
-	condition.Message = "On its way: " + Join(moving)
+	condition.Message = "In progress: " + Join(moving)
 	if !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Progressing && e.Fate != FateRemove }) {
 		condition.Reason = flotillav1.ReasonRemoving
 	}
 	return condition
 }
 
-// stays reports whether an entry counts for Ready: copies that are on their way out do not.
+// stays reports whether an entry counts for Ready. Copies that are being removed do not.
 func stays(e Entry) bool { return e.Fate != FateRemove }
 
 func plainName(e Entry) string { return e.Name }

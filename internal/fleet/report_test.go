@@ -226,7 +226,7 @@ func TestConditions_Stalled(t *testing.T) {
 		"all is well":                   {facts: Facts{HasPlacement: true, Entries: []Entry{well}}, ready: "1 of 1 clusters are ready"},
 		"a cluster is unwell":           {facts: Facts{HasPlacement: true, Entries: []Entry{unwell}}, ready: "Not ready: eu-2 (ReplicasNotReady)"},
 		"none is chosen":                {facts: Facts{HasPlacement: true}, ready: "No registered cluster matches the placement"},
-		"no placement":                  {facts: Facts{}, reason: "NoPlacement", message: "Set spec.placement to say which clusters get a copy", ready: "Set spec.placement to say which clusters get a copy"},
+		"no placement":                  {facts: Facts{}, reason: "NoPlacement", message: "Set spec.placement to choose the clusters that get a copy", ready: "Set spec.placement to choose the clusters that get a copy"},
 		"the placement":                 {facts: Facts{HasPlacement: true, Invalid: errors.New("parsing: no"), Entries: []Entry{well}}, reason: "PlacementInvalid", message: "Parsing: no", ready: "Parsing: no"},
 		"a rollout":                     {facts: Facts{HasPlacement: true, Halt: halt, Entries: []Entry{well, unwell}}, reason: "RolloutHalted", message: "Rollout halted: not ready in time: eu-2; not changed: eu-1", ready: "Rollout halted: not ready in time: eu-2; not changed: eu-1; not ready: eu-2 (ReplicasNotReady)"},
 		"a removal":                     {facts: Facts{HasPlacement: true, Entries: []Entry{well, held}}, reason: "RemovalHeld", message: "R" + confirm, ready: "R" + confirm + "; 1 of 1 clusters are ready"},

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -23,22 +24,34 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// Effective is the spec that the copy in one member should have.
+// Effective is the desired spec of the copy in one member.
 type Effective struct {
-	// Spec has no placement and lacks every field that is left to the member.
+	// Spec contains neither the placement nor the fields that are left to the member.
 	Spec map[string]any
 	// Hash of Spec.
 	Hash string
-	// Left are the paths of the fields that overrides leave to the member, sorted. They are not changed.
+	// Left are the sorted paths of the fields that overrides leave to the member. They must not be modified.
 	Left [][]string
 }
 
-// DeepCopy returns a copy that may be changed.
+// DeepCopy returns a copy that may be modified.
 func (e Effective) DeepCopy() Effective {
 	return Effective{Spec: runtime.DeepCopyJSON(e.Spec), Hash: e.Hash, Left: e.Left}
 }
 
-// LeftNames lists the fields that are left to the member as overrides name them, separated by commas.
+// Idle reports whether the spec makes the reconcilers of a member only observe.
+func (e Effective) Idle() bool { return e.Spec["paused"] == true || e.Spec["dryRun"] == true }
+
+// Evicts reports whether creating a copy with this spec may evict Pods.
+func (e Effective) Evicts() bool {
+	taints, _ := e.Spec["taints"].([]any)
+	return !e.Idle() && slices.ContainsFunc(taints, func(taint any) bool {
+		fields, ok := taint.(map[string]any)
+		return ok && fields["effect"] == string(corev1.TaintEffectNoExecute)
+	})
+}
+
+// LeftNames returns the fields that are left to the member as a comma-separated list.
 func (e Effective) LeftNames() string {
 	names := make([]string, 0, len(e.Left))
 	for _, path := range e.Left {
@@ -47,8 +60,8 @@ func (e Effective) LeftNames() string {
 	return strings.Join(names, ",")
 }
 
-// Onto returns the spec that a copy has once this one is applied to it: with the present values of the fields that are left
-// to the member.
+// Onto returns the spec that results from applying this one to a copy: the fields that are left to the member keep their
+// present values.
 func (e Effective) Onto(present any) (map[string]any, error) {
 	have, err := toMap(present)
 	if err != nil {
@@ -67,8 +80,8 @@ func (e Effective) Onto(present any) (map[string]any, error) {
 	return spec, nil
 }
 
-// Specs computes the effective spec for each member. Members that the same overrides apply to share one result. It may be
-// used by several goroutines at once.
+// Specs computes the effective spec for each member. Members with the same overrides share one result. It is safe for
+// concurrent use.
 type Specs struct {
 	kind      Kind
 	base      map[string]any
@@ -82,12 +95,12 @@ type Specs struct {
 type override struct {
 	clusters []string
 	selector labels.Selector
-	// patch is nil when the override sets nothing; fields are what is in it.
+	// patch is nil if the override sets nothing; fields is its content.
 	patch  []byte
 	fields map[string]any
-	// leave are the paths of the fields that are left to the member.
+	// leave are the paths of the fields that the override leaves to the member.
 	leave [][]string
-	// invalid is why the override cannot be applied, or nil.
+	// invalid is the error of an override that cannot be applied, or nil.
 	invalid error
 }
 
@@ -96,7 +109,7 @@ type result struct {
 	err       error
 }
 
-// strict decodes objects of our kinds and refuses unknown fields.
+// strict decodes objects of the API group and refuses unknown fields.
 var strict = newStrictDecoder()
 
 func newStrictDecoder() runtime.Decoder {
@@ -107,8 +120,8 @@ func newStrictDecoder() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-// NewSpecs prepares the overrides of a hub object. An override whose selector does not parse makes it fail: it is not known
-// which members it is for. One that is invalid otherwise only fails for the members that it is for.
+// NewSpecs parses the overrides of a hub object. It fails if a selector does not parse, because the members of the
+// override are then unknown. All other errors of an override only affect the members that it applies to.
 func NewSpecs(kind Kind, object Object) (*Specs, error) {
 	specs := &Specs{kind: kind, results: map[string]result{}}
 	specs.template = sync.OnceValues(specs.hashTemplate)
@@ -147,7 +160,7 @@ func compile(kind Kind, o flotillav1.Override) (override, error) {
 	return compiled, nil
 }
 
-// read fills in what an override does, and returns what is wrong with it.
+// read parses an override and validates it.
 func (o *override) read(kind Kind, from flotillav1.Override) error {
 	if from.Patch != nil {
 		o.patch = from.Patch.Raw
@@ -180,8 +193,7 @@ func (o *override) read(kind Kind, from flotillav1.Override) error {
 	return nil
 }
 
-// Invalid returns what is wrong with the first override that cannot be applied, whether or not it is for a member that is
-// chosen now; nil when there is none.
+// Invalid returns the error of the first invalid override, whether or not it applies to a chosen member, or nil.
 func (s *Specs) Invalid() error {
 	for i, o := range s.overrides {
 		if o.invalid != nil {
@@ -191,7 +203,7 @@ func (s *Specs) Invalid() error {
 	return nil
 }
 
-// Template is a hash of everything that effective specs are made from, so that it names a change.
+// Template returns a hash of the inputs of all effective specs. It identifies a change.
 func (s *Specs) Template() (string, error) { return s.template() }
 
 func (s *Specs) hashTemplate() (string, error) {
@@ -206,9 +218,9 @@ func (s *Specs) hashTemplate() (string, error) {
 	return hashOf(parts)
 }
 
-// For returns what the copy in a member should be. The error is for people: it names the override and the field.
+// For returns the effective spec for a member. The error is shown to users: it names the override and the field.
 func (s *Specs) For(name string, memberLabels map[string]string) (Effective, error) {
-	// Every pass for a copy asks, and few members are the first to which the same overrides apply.
+	// Every copy pass calls this, and most find a cached result, so that looking it up must not allocate.
 	matching, key := make([]int, 0, 16), make([]byte, 0, 64)
 	for i := range s.overrides {
 		o := &s.overrides[i]
@@ -254,7 +266,8 @@ func (s *Specs) compute(matching []int) (Effective, error) {
 	return Effective{Spec: spec, Hash: hash, Left: slices.CompactFunc(left, slices.Equal[[]string])}, nil
 }
 
-// override applies one override to a spec. What it sets is no longer left to the member, and what it leaves is not set.
+// override applies one override to a spec. Fields that it sets are no longer left to the member, and fields that it leaves
+// to the member are removed from the spec.
 func (s *Specs) override(o override, document []byte, left [][]string) ([]byte, [][]string, error) {
 	if o.invalid != nil {
 		return nil, nil, o.invalid
@@ -287,7 +300,7 @@ func (s *Specs) override(o override, document []byte, left [][]string) ([]byte, 
 	return document, append(left, o.leave...), err
 }
 
-// decode reads a spec strictly and returns it as its Go type writes it.
+// decode decodes a spec strictly and returns it as its Go type encodes it.
 func (s *Specs) decode(spec []byte) (map[string]any, error) {
 	document := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"spec":%s}`, flotillav1.GroupVersion.String(), s.kind.Name, spec)
 	object := s.kind.New()
@@ -297,8 +310,8 @@ func (s *Specs) decode(spec []byte) (map[string]any, error) {
 	return toMap(s.kind.Spec(object))
 }
 
-// canonical gives each value of a document the form that its Go type writes, so that "1024Mi" and "1Gi" are the same.
-// Fields that only the Go type writes are left out, and those that it omits because they are zero stay.
+// canonical converts each value of a document to the form that its Go type encodes, so that "1024Mi" and "1Gi" are equal.
+// Fields that only the Go type encodes are not added, and zero values that it omits are kept.
 func canonical(document, typed any) any {
 	switch value := document.(type) {
 	case map[string]any:
@@ -332,7 +345,7 @@ func canonical(document, typed any) any {
 	}
 }
 
-// toMap returns the fields of a spec as they are in JSON. A map is returned itself.
+// toMap converts a spec to a map. A map is returned unchanged.
 func toMap(spec any) (map[string]any, error) {
 	if fields, ok := spec.(map[string]any); ok {
 		return fields, nil
@@ -340,7 +353,7 @@ func toMap(spec any) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 }
 
-// dropEmptyMaps removes what Go writes for structs that nobody filled in: a copy must not claim such fields.
+// dropEmptyMaps removes the objects that Go encodes for unset structs: a copy must not own such fields.
 func dropEmptyMaps(fields map[string]any) {
 	for key, value := range fields {
 		if nested, ok := value.(map[string]any); ok {
@@ -352,7 +365,7 @@ func dropEmptyMaps(fields map[string]any) {
 	}
 }
 
-// hashOf relies on encoding/json writing the keys of maps in order.
+// hashOf returns a hash of the JSON encoding, in which the keys of maps are sorted.
 func hashOf(spec map[string]any) (string, error) {
 	document, err := json.Marshal(spec)
 	if err != nil {

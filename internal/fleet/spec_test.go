@@ -104,6 +104,10 @@ func TestSpecs(t *testing.T) {
 			overrides: []flotillav1.Override{patch([]string{"eu-1"}, `{"storage":{"size":"2048Mi"}}`)},
 			want:      with(func(s map[string]any) { s["storage"].(map[string]any)["size"] = "2Gi" }),
 		},
+		"a quantity that is expensive to decode is refused": {
+			overrides: []flotillav1.Override{patch([]string{"eu-1"}, `{"resources":{"limits":{"memory":"1e-1000000000"}}}`)},
+			wantErr:   `override 1: "resources.limits.memory" is not a quantity`,
+		},
 		"an unknown field is refused": {
 			overrides: []flotillav1.Override{patch([]string{"eu-1"}, `{"port":7000}`), patch([]string{"eu-1"}, `{"replicsa":5}`)},
 			wantErr:   `override 2: unknown field "replicsa": did you mean "replicas"?`,

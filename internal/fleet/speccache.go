@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SpecCache keeps the Specs of hub objects for as long as their specs stay as they are, so that a pass for one copy does
-// not compute anew what is the same for all of them. The zero value is empty.
+// SpecCache caches the Specs of hub objects by generation, so that they are computed once for all copies. The zero value is
+// empty.
 type SpecCache struct {
 	mu    sync.Mutex
 	known map[ObjectKey]cachedSpecs
@@ -23,7 +23,7 @@ type cachedSpecs struct {
 	err        error
 }
 
-// Of returns the Specs of a hub object, as NewSpecs does. Nobody may change what it returns.
+// Of returns the Specs of a hub object, as NewSpecs does. The result is shared and must not be modified.
 func (c *SpecCache) Of(kind Kind, object Object) (*Specs, error) {
 	key := ObjectKey{Kind: kind.Name, Object: types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}}
 	c.mu.Lock()
@@ -41,7 +41,7 @@ func (c *SpecCache) Of(kind Kind, object Object) (*Specs, error) {
 	return known.specs, known.err
 }
 
-// Forget drops what is kept of an object.
+// Forget deletes the Specs of an object.
 func (c *SpecCache) Forget(key ObjectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

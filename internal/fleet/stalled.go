@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,10 +13,10 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// wait is something that only goes on when a person acts.
+// wait describes something that can only continue after a person acts.
 type wait struct{ reason, message string }
 
-// waits are those that the other conditions do not show first, the most important one first.
+// waits returns the waits that precede the message of Ready, the most important one first.
 func (f Facts) waits() []wait {
 	var waits []wait
 	if len(f.removalHeld()) > 0 {
@@ -33,15 +34,26 @@ func (f Facts) waits() []wait {
 	return waits
 }
 
-// Halt says why a rollout has stopped; empty when it has not.
-func (w Wave) Halt() string {
+// Halt returns why the rollout has stopped, or "" if it has not. entries are those of the clusters that are not well, sorted
+// by name.
+func (w Wave) Halt(entries []Entry) string {
 	if !w.Halted {
 		return ""
 	}
-	return fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(w.Failed), Join(w.Held))
+	var failed []string
+	for _, name := range w.Failed {
+		i, found := slices.BinarySearchFunc(entries, name, func(e Entry, name string) int { return strings.Compare(e.Name, name) })
+		if found && entries[i].Reason != "" {
+			name = nameWithReason(entries[i])
+		} else if _, unseen := slices.BinarySearch(w.Unseen, name); unseen {
+			name += " (cannot be observed)"
+		}
+		failed = append(failed, name)
+	}
+	return fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(failed), Join(w.Held))
 }
 
-// sentences makes one sentence of the messages of waits and another message, which may be empty.
+// sentences joins the messages of waits and another message, which may be empty.
 func sentences(waits []wait, message string) string {
 	var parts []string
 	for _, wait := range waits {
@@ -58,7 +70,7 @@ func sentences(waits []wait, message string) string {
 	return strings.Join(parts, "; ")
 }
 
-// stalled is the condition that says what only goes on when a person acts, and whether there is anything.
+// stalled returns the condition Stalled, and whether it applies.
 func (f Facts) stalled() (metav1.Condition, bool) {
 	waits := f.waits()
 	if !f.Deleting {
@@ -66,7 +78,7 @@ func (f Facts) stalled() (metav1.Condition, bool) {
 		case f.Invalid != nil:
 			waits = []wait{{flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))}}
 		case !f.HasPlacement:
-			waits = []wait{{flotillav1.ReasonNoPlacement, "Set spec.placement to say which clusters get a copy"}}
+			waits = []wait{{flotillav1.ReasonNoPlacement, "Set spec.placement to choose the clusters that get a copy"}}
 		}
 		for _, reason := range flotillav1.StallingReasons() {
 			stuck := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse && e.Reason == reason }, nameWithReason)
@@ -83,7 +95,7 @@ func (f Facts) stalled() (metav1.Condition, bool) {
 	}, true
 }
 
-// lowerFirst makes a sentence the continuation of another.
+// lowerFirst converts the first letter to lower case, so that a sentence can follow another one.
 func lowerFirst(text string) string {
 	if text == "" {
 		return ""

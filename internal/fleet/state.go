@@ -10,24 +10,24 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// State is how a hub object is, in one word for metrics.
+// State summarises a hub object for metrics.
 type State string
 
 const (
-	// StateReady says that every chosen cluster can be seen and is ready.
+	// StateReady means that every chosen cluster is visible and ready.
 	StateReady State = "Ready"
-	// StateUnknown says that those that can be seen are ready, and that others cannot be seen.
+	// StateUnknown means that all visible clusters are ready, and that some clusters are not visible.
 	StateUnknown State = "Unknown"
-	// StateProgressing says that a cluster is not ready, and that something is on its way.
+	// StateProgressing means that a cluster is not ready, and that a change is in progress.
 	StateProgressing State = "Progressing"
-	// StateDegraded says that a cluster is not ready, and that nothing is on its way.
+	// StateDegraded means that a cluster is not ready, and that no change is in progress.
 	StateDegraded State = "Degraded"
 )
 
-// States are all states.
+// States returns all states.
 func States() []State { return []State{StateReady, StateProgressing, StateDegraded, StateUnknown} }
 
-// StateOf reads the state from the conditions of a hub object. What is not known is not counted as good.
+// StateOf returns the state for the conditions of a hub object. An unknown condition does not count as good.
 func StateOf(conditions []metav1.Condition) State {
 	switch {
 	case apimeta.IsStatusConditionTrue(conditions, flotillav1.ConditionFullyReady):

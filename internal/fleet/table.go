@@ -10,64 +10,68 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ObjectKey names a hub object.
+// ObjectKey identifies a hub object.
 type ObjectKey struct {
 	Kind   string
 	Object types.NamespacedName
 }
 
-// Outcome is how placement's last pass for one object in one member ended. The zero value says nothing.
+// Outcome is the result of placement's last pass for one object in one member. The zero value means that there was none.
 type Outcome struct {
-	// Generation of the hub object that the pass was for.
+	// Generation is the generation of the hub object that the pass processed.
 	Generation int64
-	// Gone says that no copy of ours was there, by a live read or by Deleted.
+	// Gone reports whether the copy does not exist, according to a live read or to Deleted.
 	Gone bool
-	// Deleted is the incarnation of the member's caches that showed the copy when this process deleted it; 0 when it did not.
-	// Once the same caches show none, it is gone.
+	// Deleted is the incarnation of the member's caches that contained the copy when this process deleted it, or 0. When the
+	// same caches no longer contain the copy, it is gone.
 	Deleted uint64
-	// Reason and Message say why the copy could not be made what it should be; an empty reason says that it was.
+	// Reason and Message explain why the spec could not be applied. An empty reason means that it was applied.
 	Reason, Message string
-	// Held says that the copy is to be changed and waits for its turn. A reason besides is why it was refused the last time.
+	// Held reports whether the copy waits for its turn to change. A reason in addition explains the last refusal.
 	Held bool
-	// Attempt is what led to FieldDropped.
+	// Attempt is the write that led to FieldDropped.
 	Attempt Attempt
-	// MadeIn is the UID of the cluster that has the copy, or had it until something but the hub removed it; empty when there is
-	// none to miss.
+	// MadeIn is the UID of the cluster that has the copy, or that had it until something other than the hub removed it. It is
+	// empty if no copy is expected.
 	MadeIn types.UID
-	// LostAt is when a pass missed that copy; zero once that is recorded on the hub object. The copy is not made again before.
+	// LostAt is when a pass found that copy missing. It is zero again once this is recorded on the hub object; the copy is not
+	// created again before.
 	LostAt time.Time
 }
 
-// Attempt is a write of a copy that did not lead to what was sent. While both sides are still as they were then, another
-// one would lead to the same.
+// Attempt is a write of a copy after which the stored copy differed from what was sent. While neither side has changed,
+// repeating the write would have the same result.
 type Attempt struct {
-	// Sent identifies what was sent, and by which schema the member took it.
+	// Sent identifies what was sent, and the member's schema at the time.
 	Sent string
 	// UID and Generation are those of the copy that the member stored.
 	UID        types.UID
 	Generation int64
 }
 
-// Table holds the outcomes, and who may take a change. It is empty after a start and fills with the first passes, so nothing in it may be the only
-// record of anything.
+// Table stores the outcomes and the permits of all copies. It is empty after a start and filled by the first passes, so it
+// must never be the only record of anything.
 type Table struct {
+	// Slots limits how many objects change in a cluster at a time; nil means no limit. It must be set before the first use.
+	Slots *Slots
+
 	mu          sync.Mutex
 	outcomes    map[ObjectKey]map[string]Outcome
 	subscribers []func(ObjectKey, string, Outcome)
-	// held counts the outcomes that are Held.
-	held             map[ObjectKey]int
-	leaves           map[ObjectKey]map[string]Leave
-	leaveSubscribers []func(ObjectKey, string)
+	// held counts the outcomes with Held set.
+	held              map[ObjectKey]int
+	permits           map[ObjectKey]map[string]Permit
+	permitSubscribers []func(ObjectKey, string)
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{
-		outcomes: map[ObjectKey]map[string]Outcome{}, held: map[ObjectKey]int{}, leaves: map[ObjectKey]map[string]Leave{},
+		outcomes: map[ObjectKey]map[string]Outcome{}, held: map[ObjectKey]int{}, permits: map[ObjectKey]map[string]Permit{},
 	}
 }
 
-// Subscribe calls fn with each new outcome, from the goroutine that made it. fn must not block.
+// Subscribe calls fn with each new outcome, in the goroutine that sets it. fn must not block.
 func (t *Table) Subscribe(fn func(key ObjectKey, clusterName string, outcome Outcome)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +85,7 @@ func (t *Table) Get(key ObjectKey, clusterName string) Outcome {
 	return t.outcomes[key][clusterName]
 }
 
-// Set records an outcome and returns the one before.
+// Set stores an outcome and returns the previous one.
 func (t *Table) Set(key ObjectKey, clusterName string, outcome Outcome) Outcome {
 	t.mu.Lock()
 	before, known := t.outcomes[key][clusterName]
@@ -103,18 +107,18 @@ func (t *Table) Set(key ObjectKey, clusterName string, outcome Outcome) Outcome 
 	return before
 }
 
-// Forget drops what is known about an object in a member, or in all members when none is named.
+// Forget deletes the outcomes and permits of an object in the named members, or in all members if none is named.
 func (t *Table) Forget(key ObjectKey, clusterNames ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range clusterNames {
 		t.count(key, t.outcomes[key][name], Outcome{})
 		delete(t.outcomes[key], name)
-		delete(t.leaves[key], name)
+		delete(t.permits[key], name)
 	}
 	if len(clusterNames) == 0 || len(t.outcomes[key]) == 0 {
 		delete(t.outcomes, key)
 		delete(t.held, key)
-		delete(t.leaves, key)
+		delete(t.permits, key)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
@@ -20,206 +18,263 @@ const (
 	defaultProgressDeadline = 10 * time.Minute
 )
 
-// Waves are the bounds of a change that spreads over existing copies.
+// Waves are the limits of a rollout to existing copies.
 type Waves struct {
-	// Template names the change: copies remember which one gave them their spec.
+	// Template identifies the change. Copies record which change led to their spec.
 	Template string
-	// Batch is how many clusters change together, after the first one.
+	// Steps are the numbers of clusters that change together at first, by default one, and Batch that of those after them.
+	Steps []int
 	Batch int
-	// MaxUnready is how many clusters may have taken the change and not be ready in time before it stops.
+	// Done is the number of clusters that took the change and are ready and that are not among the turns.
+	Done int
+	// MaxUnready is the number of changed clusters that may fail to become ready in time before the rollout halts.
 	MaxUnready int
-	// Deadline is how long a cluster may take.
+	// Deadline is the time that a cluster has to become ready.
 	Deadline time.Duration
+	// Soak is how long a changed cluster has to stay ready.
+	Soak time.Duration
+	// Order groups the clusters; nil means that they are one group.
+	Order *flotillav1.RolloutOrder
+	// Paused reports whether a person has paused the rollout: no further cluster goes on trial.
+	Paused bool
+	// Room reports whether a cluster may take a further change, besides those of other objects; nil means always. It is asked
+	// in the order in which the clusters change, and not for a correction: these clusters have begun.
+	Room func(clusterName string) bool
 }
 
-// NewWaves reads the bounds of a placement that chose so many clusters.
+// NewWaves returns the limits of a placement that chooses the given number of clusters.
 func NewWaves(placement *flotillav1.Placement, template string, chosen int) Waves {
 	waves := Waves{Template: template, Deadline: defaultProgressDeadline}
 	batch := defaultBatch
 	if placement != nil && placement.Rollout != nil {
-		waves.MaxUnready = int(placement.Rollout.MaxUnready)
+		for _, step := range placement.Rollout.Steps {
+			waves.Steps = append(waves.Steps, sizeOf(step, chosen))
+		}
+		waves.MaxUnready, waves.Paused = int(placement.Rollout.MaxUnready), placement.Rollout.Paused
+		waves.Soak, waves.Order = time.Duration(placement.Rollout.SoakSeconds)*time.Second, placement.Rollout.Order
 		batch = cmp.Or(placement.Rollout.Batch, defaultBatch)
 		if seconds := placement.Rollout.ProgressDeadlineSeconds; seconds > 0 {
 			waves.Deadline = time.Duration(seconds) * time.Second
 		}
 	}
+	waves.Batch = sizeOf(batch, chosen)
+	return waves
+}
+
+// sizeOf returns the number of clusters in a batch that is a number or a percentage of the chosen clusters.
+func sizeOf(batch string, chosen int) int {
 	number, percent := strings.CutSuffix(batch, "%")
-	// The API server lets nothing through that is not a number; 0 is one cluster at a time.
+	// The API server only accepts numbers; 0 means one cluster at a time.
 	size, _ := strconv.Atoi(number)
 	if percent {
 		size = (size*chosen + 99) / 100
 	}
-	waves.Batch = max(size, 1)
-	return waves
+	return min(max(size, 1), maxBatch)
 }
 
-// Turn is a chosen cluster, from the point of view of a change.
-type Turn struct {
-	Name string
-	// Want is the hash of the effective spec for the cluster.
-	Want string
-	// Copy is nil when the cluster has none of ours, or cannot be seen.
-	Copy *Copy
-	// Decided and Writable are as in Member.
-	Decided, Writable bool
-	// LetAt is when the cluster was let change, if it was. It means nothing once the copy shows the change.
-	LetAt time.Time
-}
-
-// TurnOf is the turn of a cluster of which this was observed, if the change is for it. One that refuses the change, or
-// that the change cannot be made for, is as it was, and says nothing about the others.
-func TurnOf(o Observation, generation int64) (Turn, bool) {
-	if o.Fate != FateApply || o.Member == nil || o.WantError != nil {
-		return Turn{}, false
+// next returns the number of clusters that change together when some are done: what is left of the present step, or a batch.
+func (w Waves) next(done int) int {
+	steps, total := w.Steps, 0
+	if len(steps) == 0 {
+		steps = []int{1}
 	}
-	refused := o.Outcome.Reason != "" && o.Outcome.Generation == generation && !o.Outcome.Held
-	if refused && (o.Copy == nil || o.Copy.Hash != o.Want.Hash) {
-		return Turn{}, false
+	for _, step := range steps {
+		if total += step; done < total {
+			return total - done
+		}
 	}
-	return Turn{Name: o.Name, Want: o.Want.Hash, Copy: o.Copy, Decided: o.Member.Decided, Writable: o.Member.Writable}, true
+	return w.Batch
 }
 
-// Wave is what may change now.
+// Wave is the decision about which clusters may change.
 type Wave struct {
-	// Go are the clusters that may take the change, sorted.
+	// Go lists the clusters that may take the change, sorted.
 	Go []string
-	// Held are those that wait for the ones before them, sorted.
+	// Held lists the clusters that wait for others, sorted.
 	Held []string
-	// Failed are those that took the change and are not ready in time, sorted.
+	// Failed lists the clusters that may have taken a change and are not known to be ready in time, sorted.
 	Failed []string
-	// Halted says that those that wait do so until something changes.
-	Halted bool
-	// Recheck is when the next cluster runs out of time; 0 is never.
+	// Trials are the clusters on trial from now on. They have to be recorded before a cluster in Go takes the change.
+	Trials Trials
+	// Unseen lists those of Failed that cannot be seen, sorted.
+	Unseen []string
+	// Changing lists the clusters that may be changing from now on and have not failed, and Crowded those of Held that have
+	// no room, both sorted.
+	Changing, Crowded []string
+	// Halted reports whether the rollout has stopped: the waiting clusters wait until something changes. Paused reports
+	// whether they wait for a person.
+	Halted, Paused bool
+	// Recheck is the time until the next deadline; 0 means that there is none.
 	Recheck time.Duration
-	// Undecided says that this process does not know enough yet.
+	// Undecided reports whether this process has not observed all clusters yet.
 	Undecided bool
 }
 
-// stage is how far a cluster is with a change.
-type stage int
-
-const (
-	// apart takes no part: the change does not concern it, or it cannot be seen or written now.
-	apart stage = iota
-	waiting
-	moving
-	done
-	failed
-	// returning gets back what it had before, which needs no trial.
-	returning
-	// late was let change and has not done so in time. Nothing broke there, so nobody waits for it.
-	late
-)
-
-// Next decides who may take the change now. One cluster goes first; when it is ready, batches follow, each after the one
-// before it is ready. A cluster that cannot be seen is passed over and comes later. Everything is read from the copies,
-// so the answer is the same after a restart; only clusters that were let go a moment ago are remembered by the caller.
+// Next decides which clusters may take the change:
+//
+//  1. A cluster that gets a spec back with which it was ready, or one that is paused, needs no trial.
+//  2. While more than MaxUnready clusters on trial have failed, no other cluster changes. A cluster on trial that cannot
+//     be seen counts as failed like one that is not ready.
+//  3. A correction goes to the clusters on trial first, whether or not 2 applies, and to others when these are ready.
+//  4. Then the ready clusters change, group by group and in order of their names, and then those that were not ready before. The latter are
+//     not on trial: they neither stop the others nor go first.
+//  5. One cluster changes alone, or as many as the first step says; further steps and then batches follow, each after the
+//     previous one is ready or has failed.
+//  6. While a person pauses the rollout, only specs that need no trial and clusters that have begun go on.
+//  7. A cluster without room for another change is passed over until there is.
+//
+// The decision depends only on the copies and on the recorded trials, so it is the same after a restart. For the clusters
+// that are not on trial the caller also has to remember recent permits.
 func (w Waves) Next(turns []Turn, now time.Time) Wave {
-	var wave Wave
-	var candidates []Turn
-	count := map[stage]int{}
+	r := round{waves: w, now: now.UTC().Truncate(time.Microsecond), wave: Wave{Trials: Trials{}}, count: map[stage]int{}, candidates: map[stage][]Turn{}}
 	for _, turn := range turns {
-		at, rest := w.stage(turn, now)
-		count[at]++
-		wave.Undecided = wave.Undecided || !turn.Decided
-		switch at {
-		case waiting:
-			candidates = append(candidates, turn)
-		case returning, late:
-			wave.Go = append(wave.Go, turn.Name)
-		case failed:
-			wave.Failed = append(wave.Failed, turn.Name)
-		case moving:
-			if !turn.shown() {
-				wave.Go = append(wave.Go, turn.Name)
-			}
-			if wave.Recheck == 0 || rest < wave.Recheck {
-				wave.Recheck = rest
-			}
+		r.add(turn)
+	}
+	for _, candidates := range r.candidates {
+		slices.SortFunc(candidates, func(a, b Turn) int {
+			return cmp.Or(
+				compareBool(a.Trial.Hash == passedOver, b.Trial.Hash == passedOver), cmp.Compare(w.group(a), w.group(b)), cmp.Compare(a.Name, b.Name),
+			)
+		})
+	}
+	first, second, last := r.candidates[broken], r.candidates[ready], r.candidates[unready]
+	wave := &r.wave
+	failing := r.count[failed]+r.count[lost] > w.MaxUnready
+	batch := min(w.next(w.Done+r.count[done]), maxBatch, max(maxTrials-len(wave.Trials), 0)+len(first))
+	var next []Turn
+	switch {
+	// A member that has not been observed since the start may be in the middle of the change.
+	case wave.Undecided, w.Paused:
+	case len(first) > 0:
+		if r.count[moving] == 0 && r.count[failed] <= w.MaxUnready {
+			next = first[:min(batch, len(first))]
+		}
+	case failing || r.count[moving]+r.count[recovering] > 0:
+	default:
+		next = r.admit(w.sameGroup(second), batch)
+		if r.count[slow] == 0 && len(next) == len(second) {
+			next = slices.Concat(next, r.admit(last, batch-len(next)))
 		}
 	}
-	wave.Halted = count[failed] > w.MaxUnready && len(candidates) > 0
-	next := w.Batch
-	switch {
-	// A member that nobody has looked at since a start may be in the middle of it.
-	case wave.Halted, wave.Undecided, count[moving] > 0:
-		next = 0
-	case count[done] == 0:
-		next = 1
-	}
-	next = min(next, len(candidates))
-	sortCandidates(candidates)
-	wave.Go = append(wave.Go, names(candidates[:next])...)
-	wave.Held = names(candidates[next:])
+	r.let(next, slices.Concat(first, second, last))
+	wave.Halted = failing && len(wave.Held) > 0 && len(next) == 0
+	wave.Paused = w.Paused && len(wave.Held) > 0
 	slices.Sort(wave.Go)
 	slices.Sort(wave.Held)
 	slices.Sort(wave.Failed)
-	return wave
+	slices.Sort(wave.Unseen)
+	slices.Sort(wave.Changing)
+	slices.Sort(wave.Crowded)
+	return r.wave
 }
 
-func names(turns []Turn) []string {
-	var names []string
+// group returns the group of a cluster; lower ones change first.
+func (w Waves) group(turn Turn) int {
+	if w.Order == nil {
+		return 0
+	}
+	value, labelled := turn.Labels[w.Order.Label]
+	if group := slices.Index(w.Order.Values, value); labelled && group >= 0 {
+		return group
+	}
+	return len(w.Order.Values)
+}
+
+// sameGroup returns the first of the clusters and those that follow in its group.
+func (w Waves) sameGroup(turns []Turn) []Turn {
+	for i := range turns {
+		if w.group(turns[i]) != w.group(turns[0]) {
+			return turns[:i]
+		}
+	}
+	return turns
+}
+
+// round is the state of one call of Next.
+type round struct {
+	waves      Waves
+	now        time.Time
+	wave       Wave
+	count      map[stage]int
+	candidates map[stage][]Turn
+}
+
+// add counts a cluster and decides about it, unless it waits for its turn.
+func (r *round) add(turn Turn) {
+	trial := r.waves.trial(turn, r.now)
+	if trial != (Trial{}) {
+		r.wave.Trials[turn.Name] = trial
+	}
+	if !turn.Decided {
+		r.wave.Undecided = true
+		return
+	}
+	turn.Trial = trial
+	at, rest := r.waves.stage(turn, r.now)
+	r.count[at]++
+	permitted := false
+	switch at {
+	case broken, ready, unready:
+		r.candidates[at] = append(r.candidates[at], turn)
+	case returning, late:
+		permitted = true
+	case moving, failed, slow:
+		permitted = turn.takes()
+	case recovering, lost:
+		permitted = turn.takes() && turn.returns()
+	}
+	if permitted {
+		r.wave.Go = append(r.wave.Go, turn.Name)
+	}
+	switch at {
+	case moving, recovering, slow:
+		r.wave.Changing = append(r.wave.Changing, turn.Name)
+	case failed, lost:
+		r.wave.Failed = append(r.wave.Failed, turn.Name)
+		if turn.Copy == nil {
+			r.wave.Unseen = append(r.wave.Unseen, turn.Name)
+		}
+	}
+	if rest > 0 && (r.wave.Recheck == 0 || rest < r.wave.Recheck) {
+		r.wave.Recheck = rest
+	}
+}
+
+// admit returns the first n of the clusters that have room for another change.
+func (r *round) admit(turns []Turn, n int) []Turn {
+	var admitted []Turn
 	for _, turn := range turns {
-		names = append(names, turn.Name)
+		switch {
+		case len(admitted) == n:
+			return admitted
+		case r.waves.Room == nil || r.waves.Room(turn.Name):
+			admitted = append(admitted, turn)
+		default:
+			r.wave.Crowded = append(r.wave.Crowded, turn.Name)
+		}
 	}
-	return names
+	return admitted
 }
 
-// shown reports whether the copy shows the change.
-func (t Turn) shown() bool { return t.Copy.Hash == t.Want }
-
-// stage also returns how much time a moving cluster has left.
-func (w Waves) stage(turn Turn, now time.Time) (stage, time.Duration) {
-	seen := turn.Copy
-	switch {
-	case seen == nil || seen.Deleting:
-		return apart, 0
-	case !turn.shown():
-		return w.before(turn, now)
-	case seen.Rollout != w.Template:
-		return apart, 0
-	case seen.Settled():
-		return done, 0
+// let lets the next of the candidates go. All but those that were not ready before are on trial from now on.
+func (r *round) let(next, candidates []Turn) {
+	goes := map[string]bool{}
+	for _, turn := range next {
+		goes[turn.Name] = true
+		r.wave.Go = append(r.wave.Go, turn.Name)
+		r.wave.Changing = append(r.wave.Changing, turn.Name)
+		if turn.Trial != (Trial{}) || turn.fit() {
+			r.wave.Trials[turn.Name] = Trial{Hash: turn.Want, Since: r.now}
+		}
 	}
-	if rest := seen.ChangedAt.Add(w.Deadline).Sub(now); rest > 0 {
-		return moving, rest
-	}
-	return failed, 0
-}
-
-// before is the stage of a cluster whose copy does not show the change.
-func (w Waves) before(turn Turn, now time.Time) (stage, time.Duration) {
-	switch {
-	case turn.Copy.PreviousHash == turn.Want:
-		return returning, 0
-	case !turn.Writable:
-		return apart, 0
-	case turn.LetAt.IsZero():
-		return waiting, 0
-	}
-	if rest := turn.LetAt.Add(w.Deadline).Sub(now); rest > 0 {
-		return moving, rest
-	}
-	return late, 0
-}
-
-// sortCandidates puts first those that took a change that the others were spared: they have it behind them. Then come
-// those that are well, so that a cluster that was not ready before cannot stop the rest.
-func sortCandidates(candidates []Turn) {
-	carried := map[string]int{}
 	for _, turn := range candidates {
-		carried[turn.Copy.Rollout]++
+		if !goes[turn.Name] {
+			r.wave.Held = append(r.wave.Held, turn.Name)
+		}
 	}
-	slices.SortFunc(candidates, func(a, b Turn) int {
-		return cmp.Or(
-			compareBool(carried[b.Copy.Rollout]*2 < len(candidates), carried[a.Copy.Rollout]*2 < len(candidates)),
-			compareBool(b.Copy.Settled(), a.Copy.Settled()),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
 }
 
-// compareBool orders false before true.
+// compareBool compares two booleans; false is less than true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -229,9 +284,4 @@ func compareBool(a, b bool) int {
 	default:
 		return 1
 	}
-}
-
-// Settled reports whether the member has made what the copy says.
-func (c *Copy) Settled() bool {
-	return c.Ready != nil && c.Ready.Status == metav1.ConditionTrue && !c.Progressing && c.ObservedGeneration >= c.Generation
 }

@@ -4,7 +4,6 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,19 +13,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxNodes is how many nodes of a NodePool are shown; those that are not ready come first.
 const maxNodes = 20
 
-// branch is a thing in the tree, with what it consists of below it.
+// branch is an object in the tree, with what it consists of below it.
 type branch struct {
 	kind, name string
 	ready      metav1.ConditionStatus
@@ -36,83 +37,30 @@ type branch struct {
 	below      []*branch
 }
 
-// title names a branch.
+// title returns the kind and the name of a branch.
 func (b *branch) title() string { return b.kind + " " + b.name }
 
-// rows draws the tree.
-func (t *tool) rows(b *branch, prefix, childPrefix string) [][]cell {
-	rows := [][]cell{{
-		{text: prefix + b.title()}, {string(b.ready), forStatus(b.ready)}, {text: or(b.reason)}, {text: t.ago(b.since)}, {text: b.detail},
+// rows returns the rows of the tree.
+func (t *tool) rows(b *branch, prefix, childPrefix string) [][]console.Cell {
+	rows := [][]console.Cell{{
+		{Text: prefix + b.title()}, console.Status(b.ready), {Text: console.OrDash(b.reason)}, {Text: t.Ago(b.since)}, {Text: b.detail},
 	}}
 	for i, child := range b.below {
+		branch, beside := "├─ ", "│  "
 		if i == len(b.below)-1 {
-			rows = append(rows, t.rows(child, childPrefix+"└─ ", childPrefix+"   ")...)
-		} else {
-			rows = append(rows, t.rows(child, childPrefix+"├─ ", childPrefix+"│  ")...)
+			branch, beside = "└─ ", "   "
 		}
+		rows = append(rows, t.rows(child, childPrefix+branch, childPrefix+beside)...)
 	}
 	return rows
 }
 
 // printTree writes the tree.
 func (t *tool) printTree(root *branch) {
-	table(t.Out, []string{"OBJECT", "READY", "REASON", "SINCE", "DETAIL"}, t.rows(root, "", ""))
+	t.Table([]string{"OBJECT", "READY", "REASON", "SINCE", "DETAIL"}, t.rows(root, "", ""))
 }
 
-// target is an object of ours that an argument names.
-type target struct {
-	kind fleet.Kind
-	key  client.ObjectKey
-}
-
-// parseTarget reads redis/NAME or nodepool/NAME.
-func (t *tool) parseTarget(argument string) (target, error) {
-	kindName, name, found := strings.Cut(argument, "/")
-	of := target{key: client.ObjectKey{Name: name}}
-	switch strings.TrimSuffix(strings.ToLower(kindName), ".flotilla.dev") {
-	case "redis", "redises":
-		of.kind = fleet.Redis
-		namespace, _, err := t.flags.ToRawKubeConfigLoader().Namespace()
-		if err != nil {
-			return of, fmt.Errorf("reading the namespace of the context: %w", err)
-		}
-		of.key.Namespace = namespace
-	case "nodepool", "nodepools":
-		of.kind = fleet.NodePool
-	default:
-		found = false
-	}
-	if !found || name == "" {
-		return of, faultf("write redis/NAME or nodepool/NAME, or redis NAME or nodepool NAME", "%q does not name an object", argument)
-	}
-	return of, nil
-}
-
-// String names the target as people do.
-func (of target) String() string {
-	return strings.ReplaceAll(strings.ToLower(of.kind.Name)+"/"+of.key.Namespace+"/"+of.key.Name, "//", "/")
-}
-
-// command is a command of ours about the target as it can be pasted.
-func (of target) command(name string) string {
-	text := "kubectl flotilla " + name + " " + strings.ToLower(of.kind.Name) + "/" + of.key.Name
-	if of.key.Namespace != "" {
-		text += " -n " + of.key.Namespace
-	}
-	return text
-}
-
-// read reads the target on the hub.
-func (of target) read(ctx context.Context, hub *site) (fleet.Object, error) {
-	object := of.kind.New()
-	err := hub.Get(ctx, of.key, object)
-	if apierrors.IsNotFound(err) {
-		return nil, faultf("check the name and -n NAMESPACE; kubectl get redises,nodepools -A lists what there is", "%s has no %s", hub.called, of)
-	}
-	return object, hub.explain("reading "+of.String(), err)
-}
-
-// ofCondition makes a branch of an object by its condition Ready.
+// ofCondition returns the branch of an object with the status of its condition Ready.
 func ofCondition(kind, name string, conditions []metav1.Condition) *branch {
 	ready := condition(conditions, flotillav1.ConditionReady)
 	b := &branch{kind: kind, name: name, ready: ready.Status, reason: ready.Reason, detail: ready.Message}
@@ -122,15 +70,20 @@ func ofCondition(kind, name string, conditions []metav1.Condition) *branch {
 	return b
 }
 
+// branch returns the root of the tree of a hub object.
+func (of target) branch(object fleet.Object) *branch {
+	return ofCondition(of.kind.Name, qualified(of.key.Namespace, of.key.Name), *object.GetConditions())
+}
+
 // lookInto follows a copy down to the nodes.
-func lookInto(ctx context.Context, member *site, of target) (*branch, error) {
+func lookInto(ctx context.Context, member *site.Site, of target) (*branch, error) {
 	copied := of.kind.New()
 	err := member.Get(ctx, of.key, copied)
 	if apierrors.IsNotFound(err) {
 		return &branch{kind: of.kind.Name, name: of.key.Name, ready: metav1.ConditionUnknown, reason: "NotFound", detail: "The member has no such object"}, nil
 	}
 	if err != nil {
-		return nil, member.explain("reading "+of.String(), err)
+		return nil, member.Explain("reading "+of.String(), err)
 	}
 	b := ofCondition(of.kind.Name, of.key.Name, *copied.GetConditions())
 	switch object := copied.(type) {
@@ -142,13 +95,13 @@ func lookInto(ctx context.Context, member *site, of target) (*branch, error) {
 	return b, err
 }
 
-// addStatefulSet adds what a Redis consists of.
-func (b *branch) addStatefulSet(ctx context.Context, member *site, redis *flotillav1.Redis) error {
+// addStatefulSet adds the StatefulSet of a Redis with its Pods and their nodes.
+func (b *branch) addStatefulSet(ctx context.Context, member *site.Site, redis *flotillav1.Redis) error {
 	set := &appsv1.StatefulSet{}
 	below := &branch{kind: "StatefulSet", name: redis.Name, ready: metav1.ConditionFalse, reason: "NotFound", detail: "It is not made yet"}
 	err := member.Get(ctx, client.ObjectKeyFromObject(redis), set)
 	if client.IgnoreNotFound(err) != nil {
-		return member.explain("reading StatefulSet "+redis.Namespace+"/"+redis.Name, err)
+		return member.Explain("reading StatefulSet "+redis.Namespace+"/"+redis.Name, err)
 	}
 	if err == nil {
 		want := ptr.Deref(set.Spec.Replicas, 1)
@@ -162,7 +115,7 @@ func (b *branch) addStatefulSet(ctx context.Context, member *site, redis *flotil
 	b.below = append(b.below, below)
 	pods := &corev1.PodList{}
 	if err := member.List(ctx, pods, client.InNamespace(redis.Namespace), client.MatchingLabels{flotillav1.LabelRedis: redis.Name}); err != nil {
-		return member.explain("listing Pods of Redis "+redis.Name, err)
+		return member.Explain("listing Pods of Redis "+redis.Name, err)
 	}
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods.Items {
@@ -174,7 +127,7 @@ func (b *branch) addStatefulSet(ctx context.Context, member *site, redis *flotil
 			case apierrors.IsNotFound(err):
 				pod.below = append(pod.below, &branch{kind: "Node", name: name, ready: metav1.ConditionFalse, reason: "NotFound", detail: "The node is gone"})
 			case err != nil:
-				return member.explain("reading Node "+name, err)
+				return member.Explain("reading Node "+name, err)
 			default:
 				pod.below = append(pod.below, nodeBranch(node))
 			}
@@ -184,7 +137,7 @@ func (b *branch) addStatefulSet(ctx context.Context, member *site, redis *flotil
 	return nil
 }
 
-// podBranch says how a Pod is: by what keeps its containers, else by its conditions.
+// podBranch returns the state of a Pod: what its containers wait for, else its conditions.
 func podBranch(pod *corev1.Pod, redis *flotillav1.Redis) *branch {
 	b := &branch{kind: "Pod", name: pod.Name, ready: metav1.ConditionUnknown, reason: string(pod.Status.Phase), since: &pod.CreationTimestamp}
 	for i := range redis.Status.Members {
@@ -220,7 +173,7 @@ func podBranch(pod *corev1.Pod, redis *flotillav1.Redis) *branch {
 	return b
 }
 
-// nodeBranch says how a node is.
+// nodeBranch returns the state of a node.
 func nodeBranch(node *corev1.Node) *branch {
 	b := &branch{kind: "Node", name: node.Name, ready: metav1.ConditionUnknown, since: &node.CreationTimestamp}
 	for _, found := range node.Status.Conditions {
@@ -238,40 +191,27 @@ func nodeBranch(node *corev1.Node) *branch {
 }
 
 // addNodes adds the nodes of a pool.
-func (b *branch) addNodes(ctx context.Context, member *site, pool *flotillav1.NodePool) error {
-	selector, err := poolSelector(pool)
-	if err != nil {
-		return fmt.Errorf("reading the nodeSelector of NodePool %q: %w", pool.Name, err)
-	}
-	nodes := &corev1.NodeList{}
-	if err := member.List(ctx, nodes, client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return member.explain("listing Nodes", err)
+func (b *branch) addNodes(ctx context.Context, member *site.Site, pool *flotillav1.NodePool) error {
+	matcher, nodes := ownership.NewMatcher(pool), &corev1.NodeList{}
+	if err := member.List(ctx, nodes, client.MatchingLabelsSelector{Selector: matcher.Selector()}); err != nil {
+		return member.Explain("listing Nodes", err)
 	}
 	for i := range nodes.Items {
-		b.below = append(b.below, nodeBranch(&nodes.Items[i]))
+		if matcher.Matches(&nodes.Items[i]) {
+			b.below = append(b.below, nodeBranch(&nodes.Items[i]))
+		}
 	}
 	slices.SortFunc(b.below, func(x, y *branch) int {
-		return cmp.Or(boolRank(x.ready == metav1.ConditionTrue)-boolRank(y.ready == metav1.ConditionTrue), strings.Compare(x.name, y.name))
+		switch readyX, readyY := x.ready == metav1.ConditionTrue, y.ready == metav1.ConditionTrue; {
+		case readyX == readyY:
+			return strings.Compare(x.name, y.name)
+		case readyX:
+			return 1
+		}
+		return -1
 	})
 	if more := len(b.below) - maxNodes; more > 0 {
 		b.below = append(b.below[:maxNodes], &branch{kind: "and", name: fmt.Sprintf("%d more Nodes", more), ready: b.below[maxNodes].ready})
 	}
 	return nil
-}
-
-// poolSelector selects the nodes of a pool.
-func poolSelector(pool *flotillav1.NodePool) (labels.Selector, error) {
-	if pool.Spec.NodeSelector == nil {
-		return labels.Parse("node-role.kubernetes.io/" + pool.Name)
-	}
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{}}
-	for key, value := range pool.Spec.NodeSelector.MatchLabels {
-		selector.MatchLabels[key] = string(value)
-	}
-	for _, requirement := range pool.Spec.NodeSelector.MatchExpressions {
-		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: requirement.Key, Operator: requirement.Operator, Values: requirement.Values,
-		})
-	}
-	return metav1.LabelSelectorAsSelector(selector)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// changedFields names the fields of a spec that differ, with both values where these are short.
+// changedFields returns the fields of a spec that differ, with both values if these are short.
 func changedFields(before, after any) []string {
 	var changed []string
 	compareFields("", toFields(before), toFields(after), &changed)
@@ -21,7 +21,7 @@ func changedFields(before, after any) []string {
 	return changed
 }
 
-// toFields is a value as JSON has it.
+// toFields returns a value as decoded JSON.
 func toFields(value any) any {
 	var fields any
 	document, err := json.Marshal(value)
@@ -55,7 +55,7 @@ func compareFields(path string, before, after any, changed *[]string) {
 	}
 }
 
-// shortJSON is a value in a few characters.
+// shortJSON returns a value in a few characters.
 func shortJSON(value any) string {
 	const limit = 60
 	if value == nil {

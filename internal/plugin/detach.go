@@ -4,32 +4,34 @@
 package plugin
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // detachPage is how many objects are read at once.
 const detachPage = 500
 
+// memberFinalizers are those that the hub puts on objects in members.
+var memberFinalizers = []string{flotillav1.FinalizerRedis, flotillav1.FinalizerNodePool}
+
 // leftBehind is what a hub has left in a member.
 type leftBehind struct {
-	lease   *coordinationv1.Lease
+	// claim is nil when there is none.
+	claim   *site.Lease
 	objects []fleet.Object
 	nodes   []*corev1.Node
 }
@@ -40,23 +42,23 @@ func newDetach(t *tool) *cobra.Command {
 		Use:   "detach --context MEMBER",
 		Short: "Free a member from a hub that is gone",
 		Long: `Free a member from a hub that is gone for good: remove Flotilla's finalizers from every Redis and NodePool, the claim of
-the hub, and the records that it keeps on nodes. Only the member is needed; --context names it, and must be given.
+the hub, and the records that it keeps on nodes. Only the member is contacted; --context names it and is required.
 
-Everything that runs stays: Redis with its data, and the labels, annotations and taints that NodePools gave to nodes. What
-the finalizers would have done is not done: an object whose deletion waits for one goes at once, a Redis with
+Everything that runs stays: Redis with its data, and the labels, annotations and taints that NodePools gave to nodes. The
+cleanup that the finalizers guard does not happen: an object that is being deleted goes at once, a Redis with
 retentionPolicy Delete keeps its volumes, and nodes keep the keys of pools.
 
-A hub that has renewed its claim in time is not gone, and is refused: unregister the member there. The command asks before
-it writes.
+If the hub has renewed its claim in time, it is not gone, and the command refuses: unregister the member there. The command
+asks before it writes.
 
-With --hub the cluster is the hub itself, whose manager is gone: its finalizers are removed from the hub objects, so that
-these, or the schemas, can be deleted. Every copy stays in its member.`,
+With --hub the cluster is a hub whose manager is gone: its finalizers are removed from the hub objects, so that these, or
+the schemas, can be deleted. Every copy stays in its member.`,
 		Example: `  kubectl flotilla detach --context eu-1-admin
   kubectl flotilla detach --hub --context hub-admin`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("context") {
-				return faultf("name the member's; kubectl config get-contexts lists them", "--context is missing, and the current one may be the hub's")
+				return console.Faultf("name the member's; kubectl config get-contexts lists them", "--context is missing, and the current one may be the hub's")
 			}
 			if hub {
 				return t.detachHub(c.Context(), yes, force)
@@ -71,7 +73,7 @@ these, or the schemas, can be deleted. Every copy stays in its member.`,
 }
 
 func (t *tool) detach(ctx context.Context, yes, force bool) error {
-	member, err := t.memberByContext(*t.flags.Context)
+	member, err := t.ByContext(*t.Flags.Context)
 	if err != nil {
 		return err
 	}
@@ -79,147 +81,211 @@ func (t *tool) detach(ctx context.Context, yes, force bool) error {
 	err = member.List(ctx, hubs, client.Limit(1))
 	switch {
 	case err == nil && len(hubs.Items) > 0:
-		return faultf("choose the context of a member, or add --hub if its manager is gone", "%s has MemberClusters, so it is a hub", member.called)
+		return console.Faultf("choose the context of a member, or add --hub if its manager is gone", "%s has MemberClusters, so it is a hub", member.Called)
 	case err != nil && !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-		return member.explain("looking for MemberClusters", err)
+		return member.Explain("looking for MemberClusters", err)
 	}
 	left, err := findLeftBehind(ctx, member)
 	if err != nil {
 		return err
 	}
-	if left.lease != nil {
-		if hubID, alive := t.claimant(left.lease); alive && !force {
-			return faultf("kubectl flotilla unregister there ends the member, and does all this too; --force detaches nevertheless",
-				"hub %q is not gone: it renewed its claim %s ago", hubID, t.ago(&metav1.Time{Time: left.lease.Spec.RenewTime.Time}))
-		}
+	if left.claim != nil && left.claim.HeldAt(t.Clock.Now()) && !force {
+		return console.Faultf("kubectl flotilla unregister there ends the member, and does all this too; --force detaches nevertheless",
+			"hub %q is not gone: it renewed its claim %s ago", left.claim.HubID(), t.Ago(left.claim.Renewed()))
 	}
 	if left.empty() {
-		t.tell("Nothing of a hub is left in the member.")
+		t.Resultf("Nothing of a hub is left in the member.")
 		return nil
 	}
 	t.printLeftBehind(left)
-	if !yes && !t.ask(bufio.NewReader(t.In), "Remove all this?") {
-		return faultf("answer y, or pass --yes", "nothing was changed")
-	}
-	if err := t.stage(ctx, "detach", func(ctx context.Context, doing func(string)) (string, error) { return left.remove(ctx, member, doing) }); err != nil {
+	if err := t.confirm(yes, "Remove all this?"); err != nil {
 		return err
 	}
-	t.tell("The member is free. Everything in it runs on; revoke the hub's access with: kubectl delete -n %s serviceaccount %s", systemNamespace, serviceAccount)
+	if err := t.Stage(ctx, "detach", func(ctx context.Context, doing func(string)) (string, error) { return left.remove(ctx, member, doing) }); err != nil {
+		return err
+	}
+	t.Resultf("The member is free. Everything in it runs on; revoke the hub's access with: kubectl delete -n %s serviceaccount %s", flotillav1.SystemNamespace, flotillav1.HubServiceAccount)
 	return nil
 }
 
-func (l *leftBehind) empty() bool { return l.lease == nil && len(l.objects)+len(l.nodes) == 0 }
+// confirm returns an error unless the answer is yes.
+func (t *tool) confirm(yes bool, question string) error {
+	if !yes && !t.Ask("%s", question) {
+		return console.Faultf("answer y, or pass --yes", "nothing was changed")
+	}
+	return nil
+}
+
+func (l *leftBehind) empty() bool { return l.claim == nil && len(l.objects)+len(l.nodes) == 0 }
 
 // findLeftBehind reads what a hub has left in a member.
-func findLeftBehind(ctx context.Context, member *site) (*leftBehind, error) {
-	left := &leftBehind{lease: &coordinationv1.Lease{}}
-	err := member.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: serviceAccount}, left.lease)
+func findLeftBehind(ctx context.Context, member *site.Site) (*leftBehind, error) {
+	left := &leftBehind{}
+	claim, err := member.Claim(ctx)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, member.explain("reading the claim", err)
+		return nil, err
 	}
-	if err != nil {
-		left.lease = nil
+	if err == nil {
+		left.claim = &claim
 	}
-	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
-		err := eachPage(ctx, member, kind.NewList(), func(list client.ObjectList) {
-			for _, object := range kind.Items(list.(fleet.ObjectList)) {
-				if hasFinalizer(object) {
-					left.objects = append(left.objects, object)
+	if left.objects, err = withFinalizer(ctx, member, memberFinalizers...); err != nil {
+		return nil, err
+	}
+	err = eachPage(ctx, member, &corev1.NodeList{}, func(nodes *corev1.NodeList) {
+		for i := range nodes.Items {
+			if _, recorded := nodes.Items[i].Annotations[flotillav1.AnnotationNodeRecord]; recorded {
+				left.nodes = append(left.nodes, &nodes.Items[i])
+			}
+		}
+	})
+	return left, member.Explain("listing Nodes", err)
+}
+
+// withFinalizer lists the Redises and NodePools of a cluster that have one of these finalizers.
+func withFinalizer(ctx context.Context, from *site.Site, finalizers ...string) ([]fleet.Object, error) {
+	var found []fleet.Object
+	for _, kind := range placedKinds {
+		err := eachPage(ctx, from, kind.NewList(), func(list fleet.ObjectList) {
+			for _, object := range kind.Items(list) {
+				if slices.ContainsFunc(finalizers, func(name string) bool { return controllerutil.ContainsFinalizer(object, name) }) {
+					found = append(found, object)
 				}
 			}
 		})
 		if err != nil && !apimeta.IsNoMatchError(err) {
-			return nil, member.explain("listing objects of kind "+kind.Name, err)
+			return nil, from.Explain("listing objects of kind "+kind.Name, err)
 		}
 	}
-	err = eachPage(ctx, member, &corev1.NodeList{}, func(list client.ObjectList) {
-		for _, node := range list.(*corev1.NodeList).Items {
-			if _, recorded := node.Annotations[flotillav1.AnnotationNodeRecord]; recorded {
-				left.nodes = append(left.nodes, &node)
-			}
-		}
-	})
-	return left, member.explain("listing Nodes", err)
+	return found, nil
 }
 
-// eachPage lists page by page.
-func eachPage(ctx context.Context, member *site, list client.ObjectList, seen func(client.ObjectList)) error {
-	for {
-		if err := member.List(ctx, list, client.Limit(detachPage), client.Continue(list.GetContinue())); err != nil {
+// eachPage lists page by page, each into a list of its own.
+func eachPage[L client.ObjectList](ctx context.Context, from *site.Site, empty L, seen func(L)) error {
+	for next := ""; ; {
+		page := empty.DeepCopyObject().(L)
+		if err := from.List(ctx, page, client.Limit(detachPage), client.Continue(next)); err != nil {
 			return err
 		}
-		seen(list)
-		if list.GetContinue() == "" {
+		seen(page)
+		if next = page.GetContinue(); next == "" {
 			return nil
 		}
 	}
 }
 
-// ourFinalizers are those that the hub puts on objects in members.
-var ourFinalizers = []string{flotillav1.FinalizerRedis, flotillav1.FinalizerNodePool}
-
-func hasFinalizer(object client.Object) bool {
-	return slices.ContainsFunc(ourFinalizers, func(name string) bool { return controllerutil.ContainsFinalizer(object, name) })
-}
-
 func (t *tool) printLeftBehind(left *leftBehind) {
-	if left.lease != nil {
-		hubID, _ := t.claimant(left.lease)
+	if left.claim != nil {
 		seen := "never"
-		if left.lease.Spec.RenewTime != nil {
-			seen = t.ago(&metav1.Time{Time: left.lease.Spec.RenewTime.Time}) + " ago"
+		if renewed := left.claim.Renewed(); renewed != nil {
+			seen = t.Ago(renewed) + " ago"
 		}
-		t.tell("Claim of hub %q, last renewed %s", hubID, seen)
+		t.Resultf("Claim of hub %q, last renewed %s", left.claim.HubID(), seen)
 	}
 	for _, object := range left.objects {
 		note := ""
 		if object.GetDeletionTimestamp() != nil {
 			note = " (being deleted: it goes at once)"
 		}
-		t.tell("Finalizer of %s%s", nameOf(object), note)
+		t.Resultf("Finalizer of %s%s", nameOf(object), note)
 	}
 	names := make([]string, 0, len(left.nodes))
 	for _, node := range left.nodes {
 		names = append(names, node.Name)
 	}
 	if len(names) > 0 {
-		t.tell("Record on %d %s: %s", len(names), plural(len(names), "node"), text.List(names, 10))
+		t.Resultf("Record on %s: %s", console.Count(len(names), "node"), text.List(names, 10))
 	}
 }
 
-// remove takes it all away. The claim goes last: while it is there, no other hub works with the member.
-func (l *leftBehind) remove(ctx context.Context, member *site, doing func(string)) (string, error) {
-	for _, object := range l.objects {
-		doing(nameOf(object))
-		before := object.DeepCopyObject().(client.Object)
-		for _, name := range ourFinalizers {
-			controllerutil.RemoveFinalizer(object, name)
-		}
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := member.Patch(ctx, object, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-			return "", member.explain("removing the finalizer of "+nameOf(object), err)
-		}
+// remove removes all of it. The claim goes last, because no other hub works with the member while it exists.
+func (l *leftBehind) remove(ctx context.Context, member *site.Site, doing func(string)) (string, error) {
+	if err := removeFinalizers(ctx, member, l.objects, doing, memberFinalizers...); err != nil {
+		return "", err
 	}
 	for _, node := range l.nodes {
 		doing("node " + node.Name)
 		before := node.DeepCopy()
 		delete(node.Annotations, flotillav1.AnnotationNodeRecord)
-		if err := member.Patch(ctx, node, client.MergeFrom(before), fieldOwner); client.IgnoreNotFound(err) != nil {
-			return "", member.explain("removing the record of node "+node.Name, err)
+		if err := member.Patch(ctx, node, client.MergeFrom(before), site.FieldOwner); client.IgnoreNotFound(err) != nil {
+			return "", member.Explain("removing the record of node "+node.Name, err)
 		}
 	}
-	parts := []string{
-		fmt.Sprintf("%d %s", len(l.objects), plural(len(l.objects), "finalizer")), fmt.Sprintf("%d %s", len(l.nodes), plural(len(l.nodes), "record")),
-	}
-	if l.lease != nil {
-		err := member.Delete(ctx, l.lease, client.Preconditions{UID: new(l.lease.UID), ResourceVersion: new(l.lease.ResourceVersion)})
+	parts := []string{console.Count(len(l.objects), "finalizer"), console.Count(len(l.nodes), "record")}
+	if l.claim != nil {
+		err := member.Delete(ctx, l.claim.Lease, client.Preconditions{UID: new(l.claim.UID), ResourceVersion: new(l.claim.ResourceVersion)})
 		if apierrors.IsConflict(err) {
-			return "", faultf("the hub is not gone: unregister the member there", "the claim was renewed meanwhile")
+			return "", console.Faultf("the hub is not gone: unregister the member there", "the claim was renewed meanwhile")
 		}
 		if client.IgnoreNotFound(err) != nil {
-			return "", member.explain("deleting the claim", err)
+			return "", member.Explain("deleting the claim", err)
 		}
 		parts = append(parts, "the claim")
 	}
 	return strings.Join(parts, ", ") + " removed", nil
+}
+
+// removeFinalizers removes finalizers from objects.
+func removeFinalizers(ctx context.Context, from *site.Site, objects []fleet.Object, doing func(string), finalizers ...string) error {
+	for _, object := range objects {
+		doing(nameOf(object))
+		before := object.DeepCopyObject().(client.Object)
+		for _, name := range finalizers {
+			controllerutil.RemoveFinalizer(object, name)
+		}
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := from.Patch(ctx, object, patch, site.FieldOwner); client.IgnoreNotFound(err) != nil {
+			return from.Explain("removing the finalizer of "+nameOf(object), err)
+		}
+	}
+	return nil
+}
+
+// detachHub removes from the objects of a hub the finalizer that only a manager would remove. No member is contacted.
+func (t *tool) detachHub(ctx context.Context, yes, force bool) error {
+	hub, err := t.Hub()
+	if err != nil {
+		return err
+	}
+	lease, err := hub.ManagerLease(ctx)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if lease.HeldAt(t.Clock.Now()) && !force {
+		return console.Faultf("a manager that is there lets go of objects by itself; --force detaches nevertheless, and it will take them up again",
+			"the manager is not gone: it renewed its Lease %s ago", t.Ago(lease.Renewed()))
+	}
+	held, err := withFinalizer(ctx, hub, flotillav1.FinalizerPlacement)
+	if err != nil {
+		return err
+	}
+	if len(held) == 0 {
+		t.Resultf("No object of the hub waits for a manager.")
+		return nil
+	}
+	t.printHeld(held)
+	if err := t.confirm(yes, "Remove all this? The copies stay."); err != nil {
+		return err
+	}
+	if err := t.Stage(ctx, "detach", func(ctx context.Context, doing func(string)) (string, error) {
+		err := removeFinalizers(ctx, hub, held, doing, flotillav1.FinalizerPlacement)
+		return console.Count(len(held), "finalizer") + " removed", err
+	}); err != nil {
+		return err
+	}
+	t.Resultf("Nothing on the hub waits for a manager any more. Free each member with: kubectl flotilla detach --context MEMBER")
+	return nil
+}
+
+func (t *tool) printHeld(held []fleet.Object) {
+	for _, object := range held {
+		note := ""
+		if object.GetDeletionTimestamp() != nil {
+			note = "; being deleted: it goes at once"
+		}
+		in := "nowhere"
+		if placed := object.GetFleetStatus().PlacedIn; len(placed) > 0 {
+			in = text.List(placed, 10)
+		}
+		t.Resultf("Finalizer of %s (placed in %s%s)", nameOf(object), in, note)
+	}
 }

@@ -29,10 +29,10 @@ func (s *story) detachRefused(*testing.T) {
 func TestDetach_frees_a_member_from_a_hub_that_is_gone(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
-	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}})
+	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flotillav1.SystemNamespace}})
 	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lost"}})
 	claim := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: serviceAccount},
+		ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.SystemNamespace, Name: flotillav1.ClaimLease},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new("old-hub/instance"), LeaseDurationSeconds: new(int32(180)),
 			RenewTime: new(metav1.NewMicroTime(time.Now().Add(-2 * time.Hour))),
@@ -136,7 +136,7 @@ func TestDetach_lets_objects_of_a_hub_go_whose_manager_is_gone(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: managerLease},
+		ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.SystemNamespace, Name: flotillav1.ManagerLease},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new("manager"), LeaseDurationSeconds: new(int32(60)), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-time.Hour))),
 		},

@@ -9,11 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,10 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
-	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
-	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
@@ -43,21 +45,21 @@ placement chooses, by server-side dry run: nothing is written anywhere. For each
 restarts, what the member's API server or admission refuses, and which fields its schema lacks.
 
 The copy is tried as placement makes it: with the overrides for the cluster, under the manager's own field manager. Waves,
-removal budgets, freezes, and annotations of registrations that limit kinds or namespaces are not looked at. The command
-fails when something is refused or could not be tried.` + waysHelp,
+removal budgets, freezes, and annotations of registrations that limit kinds or namespaces are not considered. The command
+fails when something is refused or could not be tried.` + site.MembersHelp,
 		Example: "  kubectl flotilla diff -f redis.yaml\n  kustomize build . | kubectl flotilla diff -f -",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return t.diff(c.Context(), file, client.FieldOwner(manager)) },
 	}
 	c.Flags().StringVarP(&file, "filename", "f", "", "File with the objects; - is standard input (required)")
-	c.Flags().StringVar(&manager, "field-manager", "kubectl", "Field manager that applies FILE in the end, as that of kubectl apply --server-side; what it leaves out is taken away")
-	t.addMemberContext(c)
+	c.Flags().StringVar(&manager, "field-manager", "kubectl", "Field manager that will apply FILE, as with kubectl apply --server-side; fields of it that FILE lacks are removed")
+	t.AddMemberContexts(c)
 	return c
 }
 
 func (t *tool) diff(ctx context.Context, file string, applier client.FieldOwner) error {
 	if file == "" {
-		return faultf("name it with -f FILE, or - for standard input", "the file is missing")
+		return console.Faultf("name it with -f FILE, or - for standard input", "the file is missing")
 	}
 	content, err := t.readInput(file)
 	if err != nil {
@@ -67,41 +69,45 @@ func (t *tool) diff(ctx context.Context, file string, applier client.FieldOwner)
 	if err != nil {
 		return err
 	}
-	hub, err := t.hub()
+	ways, members, err := t.lookAround(ctx)
 	if err != nil {
 		return err
 	}
-	members, err := hub.members(ctx)
-	if err != nil {
-		return err
-	}
-	into, err := t.waysInto(ctx, hub)
-	if err != nil {
-		return err
-	}
-	refused := 0
-	var rows [][]cell
+	trial := &trial{ways: ways, members: members, applier: applier}
 	for _, object := range objects {
-		trial := &trial{tool: t, hub: hub, into: into, members: members, applier: applier}
-		tried, err := trial.run(ctx, object)
-		if err != nil {
+		if err := trial.run(ctx, object); err != nil {
 			return err
 		}
-		rows = append(rows, tried...)
-		refused += trial.refused
 	}
-	table(t.Out, []string{"OBJECT", "CLUSTER", "RESULT", "DETAIL"}, rows)
-	if refused > 0 {
-		return faultf("correct the objects or the clusters that are named above", "%d of the trials were refused or could not be made", refused)
+	t.Table([]string{"OBJECT", "CLUSTER", "RESULT", "DETAIL"}, trial.rows)
+	if trial.refused > 0 {
+		return console.Faultf("correct the objects or the clusters that are named above", "%d of the trials were refused or could not be made", trial.refused)
 	}
 	return nil
 }
 
-// readObjects reads the objects of ours in a file; others are left out and told.
-func (t *tool) readObjects(content []byte) ([]*unstructured.Unstructured, error) {
-	namespace, _, err := t.flags.ToRawKubeConfigLoader().Namespace()
+// readInput reads a file, or standard input for "-".
+func (t *tool) readInput(path string) ([]byte, error) {
+	if path == "-" {
+		const limit = 16 << 20
+		content, err := io.ReadAll(io.LimitReader(t.In, limit))
+		if err != nil {
+			return nil, fmt.Errorf("reading standard input: %w", err)
+		}
+		return content, nil
+	}
+	content, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
-		return nil, fmt.Errorf("reading the namespace of the context: %w", err)
+		return nil, console.Faultf("give a file that can be read with -f", "reading the file: %w", err)
+	}
+	return content, nil
+}
+
+// readObjects decodes the objects that are placed, and mentions those that it leaves out.
+func (t *tool) readObjects(content []byte) ([]*unstructured.Unstructured, error) {
+	namespace, err := t.Namespace()
+	if err != nil {
+		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
@@ -112,14 +118,14 @@ func (t *tool) readObjects(content []byte) ([]*unstructured.Unstructured, error)
 			break
 		}
 		if err != nil {
-			return nil, faultf("correct the file", "it is not YAML or JSON: %w", err)
+			return nil, console.Faultf("correct the file", "it is not YAML or JSON: %w", err)
 		}
 		object := &unstructured.Unstructured{Object: fields}
 		if len(fields) == 0 {
 			continue
 		}
-		if object.GetAPIVersion() != flotillav1.GroupVersion.String() || (object.GetKind() != fleet.Redis.Name && object.GetKind() != fleet.NodePool.Name) {
-			t.say("left out: %s, which is neither a Redis nor a NodePool", describe(object))
+		if object.GetAPIVersion() != flotillav1.GroupVersion.String() || !slices.Contains(kindNames, object.GetKind()) {
+			t.Notef("left out: %s, which is neither a Redis nor a NodePool", describe(object))
 			continue
 		}
 		if object.GetKind() == fleet.Redis.Name && object.GetNamespace() == "" {
@@ -128,141 +134,143 @@ func (t *tool) readObjects(content []byte) ([]*unstructured.Unstructured, error)
 		objects = append(objects, object)
 	}
 	if len(objects) == 0 {
-		return nil, faultf("put a Redis or a NodePool there", "the file has no object that is placed")
+		return nil, console.Faultf("put a Redis or a NodePool there", "the file has no object that is placed")
 	}
 	return objects, nil
 }
 
-// trial is one object, tried everywhere.
+// trial tries objects everywhere, and collects what came of that.
 type trial struct {
-	*tool
-	hub     *site
-	into    *ways
+	ways    *site.Ways
 	members []flotillav1.MemberCluster
 	applier client.FieldOwner
+	rows    [][]console.Cell
 	refused int
 }
 
-// run tries an object on the hub and then in each cluster that it would be placed in.
-func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) ([][]cell, error) {
-	kind := fleet.Redis
-	if object.GetKind() == fleet.NodePool.Name {
-		kind = fleet.NodePool
-	}
-	of := target{kind, client.ObjectKeyFromObject(object)}
-	before := kind.New()
-	err := d.hub.Get(ctx, of.key, before)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, d.hub.explain("reading "+of.String(), err)
-	}
-	exists := err == nil
-	tried := object.DeepCopy()
-	err = d.hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(tried), d.applier, client.ForceOwnership, client.DryRunAll)
-	if err != nil {
-		if !isRefusal(err) {
-			return nil, d.hub.explain("trying "+of.String(), err)
-		}
-		return [][]cell{d.refusal(of, "(hub)", err.Error())}, nil
-	}
-	after := kind.New()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tried.Object, after); err != nil {
-		return nil, fmt.Errorf("reading what the hub would store: %w", err)
-	}
-	rows := [][]cell{d.onHub(of, kind, before, after, exists)}
-	if specs, err := fleet.NewSpecs(kind, after); err == nil {
-		if err := specs.Invalid(); err != nil {
-			rows = append(rows, d.refusal(of, "(hub)", flotillav1.ReasonOverrideInvalid+": "+err.Error()))
-		}
-	}
-	chosen, err := fleet.Choose(after.GetPlacement(), after.GetNamespace(), membersFor(d.members), after.GetFleetStatus().PlacedIn)
-	if err != nil {
-		return append(rows, d.refusal(of, "(hub)", err.Error())), nil
-	}
-	for _, name := range chosen {
-		rows = append(rows, d.inCluster(ctx, of, after, name))
-	}
-	for _, name := range after.GetFleetStatus().PlacedIn {
-		if !slices.Contains(chosen, name) {
-			rows = append(rows, []cell{{text: of.String()}, {text: name}, {"not chosen", yellow}, {text: "The copy there is removed, or stays as Leaving; see docs/placement.md"}})
-		}
-	}
-	return rows, nil
+// add adds what came of trying an object in one place.
+func (d *trial) add(of target, where, result string, colour console.Colour, detail string) {
+	d.rows = append(d.rows, []console.Cell{{Text: of.String()}, {Text: where}, {Text: result, Colour: colour}, {Text: detail}})
 }
 
-// membersFor is what choosing needs to know. Which registrations restrict namespaces or kinds only the manager knows.
-func membersFor(published []flotillav1.MemberCluster) []fleet.Member {
-	return fleet.Members(nil, published)
-}
-
-// isRefusal says whether an API server has understood an object and does not take it.
-func isRefusal(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) ||
-		strings.Contains(err.Error(), "field not declared in schema")
-}
-
-// refusal is the row of something that is refused.
-func (d *trial) refusal(of target, where, why string) []cell {
+// fail adds a trial that is refused, or that could not be made.
+func (d *trial) fail(of target, where, result, why string) {
 	d.refused++
-	return []cell{{text: of.String()}, {text: where}, {"refused", red}, {text: text.Line(why)}}
+	d.add(of, where, result, console.Red, text.Line(why))
 }
 
-// onHub is the row of the hub.
-func (d *trial) onHub(of target, kind fleet.Kind, before, after fleet.Object, exists bool) []cell {
-	row := []cell{{text: of.String()}, {text: "(hub)"}, {"unchanged", plain}, {}}
-	if !exists {
-		row[2] = cell{"created", green}
-		return row
-	}
-	if changed := changedFields(kind.Spec(before), kind.Spec(after)); len(changed) > 0 {
-		row[2], row[3] = cell{"changed", yellow}, cell{text: text.List(changed, maxChanges)}
-	}
-	return row
+// refuse adds a trial that is refused. That is a result and not an error.
+func (d *trial) refuse(of target, where, why string) error {
+	d.fail(of, where, "refused", why)
+	return nil
 }
 
-// inCluster tries the copy in one cluster.
-func (d *trial) inCluster(ctx context.Context, of target, after fleet.Object, name string) []cell {
-	failed := func(err error) []cell {
-		d.refused++
-		return []cell{{text: of.String()}, {text: name}, {"not tried", red}, {text: text.Line(err.Error())}}
+// addStored adds what would be stored in place of an object. The detail of a change begins with its effect.
+func (d *trial) addStored(of target, where string, before, stored fleet.Object, effect string) {
+	if before.GetUID() == "" {
+		d.add(of, where, "created", console.Green, "")
+		return
 	}
+	changed := changedFields(of.kind.Spec(before), of.kind.Spec(stored))
+	if len(changed) == 0 {
+		d.add(of, where, "unchanged", console.Plain, "")
+		return
+	}
+	d.add(of, where, "changed", console.Yellow, strings.TrimPrefix(effect+": "+text.List(changed, maxChanges), ": "))
+}
+
+// onHub is where a trial on the hub takes place.
+const onHub = "(hub)"
+
+// run tries an object on the hub and then in each cluster that it would be placed in.
+func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) error {
+	of := target{fleet.Redis, client.ObjectKeyFromObject(object)}
+	if object.GetKind() == fleet.NodePool.Name {
+		of.kind = fleet.NodePool
+	}
+	before, after := of.kind.New(), of.kind.New()
+	if err := d.ways.Hub.Get(ctx, of.key, before); client.IgnoreNotFound(err) != nil {
+		return d.ways.Hub.Explain("reading "+of.String(), err)
+	}
+	tried := object.DeepCopy()
+	err := d.ways.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(tried), d.applier, client.ForceOwnership, client.DryRunAll)
+	switch {
+	case fleet.Refused(err):
+		return d.refuse(of, onHub, err.Error())
+	case err != nil:
+		return d.ways.Hub.Explain("trying "+of.String(), err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tried.Object, after); err != nil {
+		return fmt.Errorf("reading what the hub would store: %w", err)
+	}
+	d.addStored(of, onHub, before, after, "")
+	if specs, err := fleet.NewSpecs(of.kind, after); err == nil {
+		if err := specs.Invalid(); err != nil {
+			d.fail(of, onHub, "refused", flotillav1.ReasonOverrideInvalid+": "+err.Error())
+		}
+	}
+	// Only the manager knows which registrations limit namespaces or kinds.
+	placedIn := after.GetFleetStatus().PlacedIn
+	chosen, err := fleet.Choose(after.GetPlacement(), after.GetNamespace(), fleet.Members(nil, d.members), placedIn)
+	if err != nil {
+		return d.refuse(of, onHub, err.Error())
+	}
+	atOnce(ctx, len(chosen), func(i int) bool {
+		member := slices.IndexFunc(d.members, func(member flotillav1.MemberCluster) bool { return member.Name == chosen[i] })
+		return member >= 0 && isAway(&d.members[member])
+	}, func(ctx context.Context, i int) *trial {
+		there := &trial{ways: d.ways, members: d.members, applier: d.applier}
+		if err := there.inCluster(ctx, of, after, chosen[i]); err != nil {
+			there.fail(of, chosen[i], "not tried", err.Error())
+		}
+		return there
+	}, func(_ int, there *trial) {
+		d.rows, d.refused = append(d.rows, there.rows...), d.refused+there.refused
+	})
+	for _, name := range placedIn {
+		if !slices.Contains(chosen, name) {
+			d.add(of, name, "not chosen", console.Yellow, "The copy there is removed, or stays as Leaving; see docs/placement.md")
+		}
+	}
+	return nil
+}
+
+// inCluster tries the copy in one cluster. It returns an error when the copy cannot be tried.
+func (d *trial) inCluster(ctx context.Context, of target, after fleet.Object, name string) error {
 	i := slices.IndexFunc(d.members, func(member flotillav1.MemberCluster) bool { return member.Name == name })
 	if i < 0 {
-		return failed(faultf("register it, or take it out of the placement", "%s: no member is called so", flotillav1.ReasonNotRegistered))
+		return console.Faultf("register it, or take it out of the placement", "%s: no member has this name", flotillav1.ReasonNotRegistered)
 	}
+	var want fleet.Effective
 	specs, err := fleet.NewSpecs(of.kind, after)
-	if err != nil {
-		return d.refusal(of, name, flotillav1.ReasonOverrideInvalid+": "+err.Error())
+	if err == nil {
+		want, err = specs.For(name, d.members[i].Labels)
 	}
-	want, err := specs.For(name, d.members[i].Labels)
 	if err != nil {
-		return d.refusal(of, name, flotillav1.ReasonOverrideInvalid+": "+err.Error())
+		return d.refuse(of, name, flotillav1.ReasonOverrideInvalid+": "+err.Error())
 	}
-	from, err := d.into.into(ctx, &d.members[i])
+	from, err := d.ways.Into(ctx, &d.members[i])
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	lacks, err := schemaGaps(ctx, from, of.kind)
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	want, used := want.Fit(lacks)
 	if len(used) > 0 {
-		return d.refusal(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+text.List(used, maxChanges)+"; apply config/member there")
+		return d.refuse(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+text.List(used, maxChanges)+"; apply config/member there")
 	}
-	row, err := d.tryCopy(ctx, from, of, after, want, name)
-	if err != nil {
-		return failed(err)
-	}
-	return row
+	return d.tryCopy(ctx, from, of, after, want, name)
 }
 
-// schemaGaps are the fields that a member's schema lacks.
-func schemaGaps(ctx context.Context, from *site, kind fleet.Kind) ([]fleet.MissingField, error) {
+// schemaGaps returns the fields that the schema of a member lacks.
+func schemaGaps(ctx context.Context, from *site.Site, kind fleet.Kind) ([]fleet.MissingField, error) {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := from.Get(ctx, client.ObjectKey{Name: kind.CRD}, definition); err != nil {
-		return nil, from.explain("reading CRD "+kind.CRD, err)
+		return nil, from.Explain("reading CRD "+kind.CRD, err)
 	}
-	lacks, _, _, err := clusters.CompareDefinition(definition)
+	lacks, _, _, err := preflight.CompareDefinition(definition)
 	gaps := make([]fleet.MissingField, 0, len(lacks))
 	for _, field := range lacks {
 		gaps = append(gaps, fleet.MissingField(field))
@@ -270,27 +278,24 @@ func schemaGaps(ctx context.Context, from *site, kind fleet.Kind) ([]fleet.Missi
 	return gaps, err
 }
 
-// tryCopy applies the copy as placement would, as a dry run, and compares what would be stored with what is there.
-func (d *trial) tryCopy(ctx context.Context, from *site, of target, after fleet.Object, want fleet.Effective, name string) ([]cell, error) {
-	hubID, err := hubIDOf(ctx, d.tool, from)
+// tryCopy applies the copy by dry run as placement would, and compares what would be stored with what exists.
+func (d *trial) tryCopy(ctx context.Context, from *site.Site, of target, after fleet.Object, want fleet.Effective, name string) error {
+	claim, err := from.Claim(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	before := of.kind.New()
+	before, stored, hubID, spec := of.kind.New(), of.kind.New(), claim.HubID(), want.DeepCopy().Spec
 	err = from.Get(ctx, of.key, before)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, from.explain("reading "+of.String(), err)
-	}
-	exists := err == nil
-	adopts := placementOf(after).ConflictPolicy == flotillav1.ConflictPolicyAdopt && before.GetAnnotations()[flotillav1.AnnotationAdoptBy] == hubID
-	if exists && !fleet.IsOurs(before, hubID) && !adopts {
-		return d.refusal(of, name, flotillav1.ReasonNameConflict+": the member has an object of this name that is no copy of this hub"), nil
-	}
-	spec := want.DeepCopy().Spec
-	if exists {
-		// What is left to the member is handed over with its present value.
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return from.Explain("reading "+of.String(), err)
+	case err == nil:
+		if !fleet.IsOurs(before, hubID) && !fleet.MayAdopt(after, before, hubID) {
+			return d.refuse(of, name, flotillav1.ReasonNameConflict+": the member has an object of this name that is no copy of this hub")
+		}
+		// What is left to the member keeps its present value.
 		if spec, err = want.Onto(of.kind.Spec(before)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	tried := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -298,67 +303,42 @@ func (d *trial) tryCopy(ctx context.Context, from *site, of target, after fleet.
 	tried.SetNamespace(of.key.Namespace)
 	tried.SetName(of.key.Name)
 	tried.SetAnnotations(map[string]string{flotillav1.AnnotationHub: hubID, flotillav1.AnnotationPlacedFrom: fleet.PlacedFrom(of.key), flotillav1.AnnotationSpecHash: want.Hash})
-	err = from.Apply(ctx, client.ApplyConfigurationFromUnstructured(tried), placement.FieldOwner, client.ForceOwnership, client.DryRunAll)
+	err = from.Apply(ctx, client.ApplyConfigurationFromUnstructured(tried), client.FieldOwner(fleet.PlacementManager), client.ForceOwnership, client.DryRunAll)
 	switch {
 	case apierrors.IsNotFound(err) && of.key.Namespace != "":
-		return []cell{{text: of.String()}, {text: name}, {"created", green}, {text: fmt.Sprintf("with namespace %s, which is not there yet: the copy itself could not be tried", of.key.Namespace)}}, nil
-	case err != nil && isRefusal(err):
-		return d.refusal(of, name, err.Error()), nil
+		d.add(of, name, "created", console.Green, fmt.Sprintf("with namespace %s, which is not there yet: the copy itself could not be tried", of.key.Namespace))
+		return nil
+	case fleet.Refused(err):
+		return d.refuse(of, name, err.Error())
 	case err != nil:
-		return nil, from.explain("trying "+of.String(), err)
+		return from.Explain("trying "+of.String(), err)
 	}
-	stored := of.kind.New()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tried.Object, stored); err != nil {
-		return nil, fmt.Errorf("reading what %s would store: %w", from.called, err)
+		return fmt.Errorf("reading what %s would store: %w", from.Called, err)
 	}
-	if !exists {
-		return []cell{{text: of.String()}, {text: name}, {"created", green}, {}}, nil
-	}
-	changed := changedFields(of.kind.Spec(before), of.kind.Spec(stored))
-	if len(changed) == 0 {
-		return []cell{{text: of.String()}, {text: name}, {"unchanged", plain}, {}}, nil
-	}
-	detail := text.List(changed, maxChanges)
-	if effect := effectOf(before, stored); effect != "" {
-		detail = effect + ": " + detail
-	}
-	return []cell{{text: of.String()}, {text: name}, {"changed", yellow}, {text: detail}}, nil
+	d.addStored(of, name, before, stored, effectOf(before, stored))
+	return nil
 }
 
-// hubIDOf is the id of the hub that holds the claim on a member.
-func hubIDOf(ctx context.Context, t *tool, from *site) (string, error) {
-	lease := &coordinationv1.Lease{}
-	if err := from.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: serviceAccount}, lease); err != nil {
-		return "", from.explain("reading the claim", err)
-	}
-	hubID, _ := t.claimant(lease)
-	return hubID, nil
-}
-
-// effectOf says what a change does to what runs.
+// effectOf returns what a change does to Pods; empty for nothing.
 func effectOf(before, after fleet.Object) string {
-	switch old := before.(type) {
+	switch next := after.(type) {
 	case *flotillav1.Redis:
-		next, ok := after.(*flotillav1.Redis)
-		if !ok {
-			return ""
-		}
-		switch redis.RestartFor(old, next) {
-		case redis.RestartOneByOne:
+		switch redisspec.RestartFor(before.(*flotillav1.Redis), next) {
+		case redisspec.RestartOneByOne:
 			return "restarts Pods one by one"
-		case redis.RestartTogether:
+		case redisspec.RestartTogether:
 			return "restarts all Pods together"
 		}
 	case *flotillav1.NodePool:
-		next, ok := after.(*flotillav1.NodePool)
-		if ok && evicts(next) && !evicts(old) {
+		if evicts(next) && !evicts(before.(*flotillav1.NodePool)) {
 			return "evicts Pods (NoExecute)"
 		}
 	}
 	return ""
 }
 
-// evicts says whether a pool has a taint that evicts Pods.
+// evicts reports whether a pool has a taint that evicts Pods.
 func evicts(pool *flotillav1.NodePool) bool {
 	return slices.ContainsFunc(pool.Spec.Taints, func(taint flotillav1.NodePoolTaint) bool { return taint.Effect == corev1.TaintEffectNoExecute })
 }

@@ -30,7 +30,7 @@ func (s *story) doctor(t *testing.T) {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "too-much"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: systemNamespace, Name: serviceAccount}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: flotillav1.SystemNamespace, Name: flotillav1.HubServiceAccount}},
 	}
 	ensure(t, us1, binding)
 	s.eventually("the surplus shows", func() (bool, error) {
@@ -40,12 +40,12 @@ func (s *story) doctor(t *testing.T) {
 	if err := us1.Client.Delete(ctx, binding); err != nil {
 		t.Fatal(err)
 	}
-	ensure(t, hubServer, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: "broken", Labels: map[string]string{flotillav1.LabelCluster: "true"}}})
+	ensure(t, hubServer, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.RegistrationNamespace, Name: "broken", Labels: map[string]string{flotillav1.LabelCluster: "true"}}})
 	s.eventually("the broken registration is a problem", func() (bool, error) {
 		got := s.run("doctor", "broken")
 		return got.code == 1 && strings.Contains(got.out, "✗ CredentialsAccepted is False: KeyMissing"), nil
 	})
-	if err := hubServer.Client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: "broken"}}); err != nil {
+	if err := hubServer.Client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.RegistrationNamespace, Name: "broken"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the broken registration goes", func() (bool, error) {

@@ -4,7 +4,6 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
@@ -32,57 +32,51 @@ last. With --within the command fails when one ends in that time, which suits a 
 }
 
 func (t *tool) expiries(ctx context.Context, within time.Duration) error {
-	hub, err := t.hub()
+	hub, err := t.Hub()
 	if err != nil {
 		return err
 	}
-	members, err := hub.members(ctx)
+	members, err := hub.Members(ctx)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(members, func(a, b flotillav1.MemberCluster) int {
-		endA, endB := endOf(&a), endOf(&b)
-		if endA.IsZero() || endB.IsZero() {
-			return cmp.Compare(boolRank(endA.IsZero()), boolRank(endB.IsZero()))
+		switch endA, endB := endOf(&a), endOf(&b); {
+		case endA.IsZero() == endB.IsZero():
+			return endA.Compare(endB)
+		case endA.IsZero():
+			return 1
 		}
-		return endA.Compare(endB)
+		return -1
 	})
-	rows := make([][]cell, 0, len(members))
+	rows := make([][]console.Cell, 0, len(members))
 	soon := []string{}
 	for i := range members {
 		member := &members[i]
-		accepted := condition(member.Status.Conditions, flotillav1.ConditionCredentialsAccepted)
-		kind, end, left := "-", "-", cell{text: "-"}
+		state := accepted(member)
+		kind, end, left := "-", "-", console.Cell{Text: "-"}
 		if member.Status.Credentials != nil {
 			kind, left = member.Status.Credentials.Kind, t.credentialCell(member)
 		}
 		if ends := endOf(member); !ends.IsZero() {
 			end = ends.UTC().Format(time.RFC3339)
-			if within > 0 && ends.Before(t.clock.Now().Add(within)) {
+			if within > 0 && ends.Before(t.Clock.Now().Add(within)) {
 				soon = append(soon, member.Name)
 			}
 		}
-		rows = append(rows, []cell{{text: member.Name}, {text: kind}, {text: end}, left, {or(accepted.Reason), forStatus(accepted.Status)}})
+		rows = append(rows, []console.Cell{{Text: member.Name}, {Text: kind}, {Text: end}, left, {Text: console.OrDash(state.Reason), Colour: console.ForStatus(state.Status)}})
 	}
-	table(t.Out, []string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
+	t.Table([]string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
 	if len(soon) > 0 {
-		return faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", text.List(soon, 10), within)
+		return console.Faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", text.List(soon, 10), within)
 	}
 	return nil
 }
 
-// endOf is when the credential of a member ends; zero when it does not say.
+// endOf returns when the credential of a member ends; zero when it does not say.
 func endOf(member *flotillav1.MemberCluster) time.Time {
 	if member.Status.Credentials == nil || member.Status.Credentials.ExpirationTime == nil {
 		return time.Time{}
 	}
 	return member.Status.Credentials.ExpirationTime.Time
-}
-
-// boolRank puts false before true.
-func boolRank(value bool) int {
-	if value {
-		return 1
-	}
-	return 0
 }

@@ -18,9 +18,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/flotilla-dev/flotilla/config"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
-// memberManifests is what `kubectl apply -k config/member` applies, in the order in which it can be applied.
+// memberManifests returns the objects of config/member in an order in which they can be applied.
 func memberManifests() ([]*unstructured.Unstructured, error) {
 	files := filesys.MakeFsInMemory()
 	err := fs.WalkDir(config.Manifests, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -58,7 +59,7 @@ func memberManifests() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// memberRoles are the rights among the manifests: what holds in the whole member and what only in a namespace.
+// memberRoles returns the rights among the manifests: those in the whole member, and those in the namespace of the hub.
 func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
 	objects, err := memberManifests()
 	if err != nil {
@@ -81,8 +82,8 @@ func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
 	return clusterWide, inSystem, nil
 }
 
-// isRights says whether an object gives somebody rights, and so is taken back when the hub lets go of the member.
-// Schemas, the policy that warns and the namespace change nothing by themselves, and others may use them: they stay.
+// isRights reports whether an object gives rights, and is removed when the hub releases the member. Schemas, the policy that
+// warns and the namespace have no effect of their own and may be in use: they stay.
 func isRights(object *unstructured.Unstructured) bool {
 	switch object.GetKind() {
 	case "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount":
@@ -91,41 +92,46 @@ func isRights(object *unstructured.Unstructured) bool {
 	return false
 }
 
-// tryMemberManifests asks the member whether it would take the manifests, and writes nothing. In a namespace that is not
-// there yet nothing can be tried; a cluster-scoped object of the same kind stands for it.
-func tryMemberManifests(ctx context.Context, member *site, objects []*unstructured.Unstructured) error {
+// rightsAmong returns the objects that give rights.
+func rightsAmong(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects), func(object *unstructured.Unstructured) bool { return !isRights(object) })
+}
+
+// tryMemberManifests applies the manifests by dry run. Objects of a namespace that does not exist yet cannot be tried; a
+// cluster-scoped object of the same kind stands for them.
+func tryMemberManifests(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
-		err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), fieldOwner, client.ForceOwnership, client.DryRunAll)
+		err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), site.FieldOwner, client.ForceOwnership, client.DryRunAll)
 		if apierrors.IsNotFound(err) && object.GetNamespace() != "" {
 			continue
 		}
 		if err != nil {
-			return member.explain("trying to apply "+describe(object), err)
+			return member.Explain("trying to apply "+describe(object), err)
 		}
 	}
 	return nil
 }
 
-// applied is what applying the manifests has done.
+// applied is the result of applying the manifests.
 type applied struct {
 	total int
-	// created are the rights that were not there before.
+	// created are the rights that did not exist before.
 	created []*unstructured.Unstructured
 }
 
-// applyMemberManifests applies the manifests. What it has done is returned also with an error.
-func applyMemberManifests(ctx context.Context, member *site, objects []*unstructured.Unstructured, doing func(string)) (applied, error) {
+// applyMemberManifests applies the manifests. It returns what it has done even with an error.
+func applyMemberManifests(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured, doing func(string)) (applied, error) {
 	var done applied
 	for _, object := range objects {
 		doing(describe(object))
 		before := object.DeepCopy()
 		err := member.Get(ctx, client.ObjectKeyFromObject(object), before)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return done, member.explain("reading "+describe(object), err)
+			return done, member.Explain("reading "+describe(object), err)
 		}
 		isNew := err != nil
-		if err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), fieldOwner, client.ForceOwnership); err != nil {
-			return done, member.explain("applying "+describe(object), err)
+		if err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), site.FieldOwner, client.ForceOwnership); err != nil {
+			return done, member.Explain("applying "+describe(object), err)
 		}
 		done.total++
 		if isNew && isRights(object) {
@@ -135,8 +141,8 @@ func applyMemberManifests(ctx context.Context, member *site, objects []*unstruct
 	return done, nil
 }
 
-// removeObjects deletes what is there of the objects, in reverse order, and names what could not be deleted.
-func removeObjects(ctx context.Context, member *site, objects []*unstructured.Unstructured) (removed int, left []string) {
+// removeObjects deletes those of the objects that exist, in reverse order, and names those that it could not delete.
+func removeObjects(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) (removed int, left []string) {
 	for _, object := range slices.Backward(objects) {
 		err := member.Delete(ctx, object.DeepCopy())
 		switch {
@@ -147,13 +153,4 @@ func removeObjects(ctx context.Context, member *site, objects []*unstructured.Un
 		}
 	}
 	return removed, left
-}
-
-// describe names an object for people.
-func describe(object client.Object) string {
-	name := object.GetName()
-	if object.GetNamespace() != "" {
-		name = object.GetNamespace() + "/" + name
-	}
-	return object.GetObjectKind().GroupVersionKind().Kind + " " + name
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -61,8 +62,8 @@ func (s *story) objects(t *testing.T) {
 			return err == nil, client.IgnoreNotFound(err)
 		})
 	}
-	addNode(t, eu1, "node-a", true)
-	addNode(t, eu1, "node-b", false)
+	addNode(t, eu1, "node-a", "web", true)
+	addNode(t, eu1, "node-b", "web", false)
 	set := &appsv1.StatefulSet{}
 	if err := eu1.Client.Get(ctx, client.ObjectKeyFromObject(redis), set); err != nil {
 		t.Fatal(err)
@@ -92,10 +93,10 @@ func (s *story) objects(t *testing.T) {
 	})
 }
 
-// addNode adds a node of pool web.
-func addNode(t *testing.T, cluster *testenv.Cluster, name string, ready bool) {
+// addNode adds a node of a pool.
+func addNode(t *testing.T, cluster *testenv.Cluster, name, pool string, ready bool) {
 	t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "web"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}}
 	if err := cluster.Client.Create(context.Background(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +157,8 @@ func (s *story) shows(redis *flotillav1.Redis, cluster, reason, message string) 
 }
 
 func (s *story) tree(t *testing.T) {
+	// Nobody plays the controller of StatefulSets in us-1, which the message says after a while.
+	s.shows(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache"}}, "us-1", flotillav1.ReasonPrimaryNotReady, "has not created them")
 	show(t, "tree", "tree redis/cache -n shop", s.must("tree", "redis/cache", "-n", "shop"))
 	show(t, "tree-nodepool", "tree nodepool/web", s.must("tree", "nodepool/web"))
 	one := s.must("tree", "redis/cache", "-n", "shop", "-c", "us-1", "--member-context", "us-1=us-1-admin").out
@@ -180,7 +183,7 @@ func (s *story) why(t *testing.T) {
 	s.eventually("both warnings are told", func() (bool, error) {
 		told := 0
 		for _, reason := range []string{"RolloutBlocked", "ImageUnavailable"} {
-			events, err := (&site{Client: hubServer.Client}).toldOf(context.Background(), "cache", reason)
+			events, err := (&site.Site{Client: hubServer.Client}).EventsOf(context.Background(), "cache", reason)
 			if err != nil {
 				return false, err
 			}

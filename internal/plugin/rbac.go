@@ -17,8 +17,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
 func newRBAC(t *tool) *cobra.Command {
@@ -26,52 +28,50 @@ func newRBAC(t *tool) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rbac [--kinds KINDS] [--namespaces NAMESPACES]",
 		Short: "Print the smallest manifest that gives the hub what it needs in a member",
-		Long: `Print a manifest for a member that is narrower than config/member: only for some kinds, and with the writing rights that
-the manager can do without elsewhere in some namespaces only. No cluster is asked.
+		Long: `Print a manifest for a member that gives fewer rights than config/member: only for some kinds, or with rights to write in
+some namespaces only. No cluster is contacted.
 
-With --kinds the registration must say the same: register --kinds, or annotation flotilla.dev/kinds.
-With --namespaces Redis can be made in these namespaces only. Reading stays as it is, because the manager watches the whole
-member, and so do the rights that it asks every member for before it works there; passwords, everything that is changed and
-everything that is deleted are limited to the namespaces, as far as the manager does not ask for it. The namespaces must
-exist: the right to create them is left out.
+With --kinds the registration must name the same kinds: register --kinds, or annotation flotilla.dev/kinds.
+With --namespaces a Redis can be made in these namespaces only. The rights to read stay, because the manager watches the
+whole member, and so do the rights that it requires of every member. All other rights, such as those to passwords and to
+change and delete objects, are limited to the namespaces. The namespaces must exist, because the right to create them is
+omitted.
 
 Apply it with a context of the member, then: kubectl flotilla register NAME --skip-manifests --kinds KINDS ...`,
 		Example: `  kubectl flotilla rbac --kinds Redis --namespaces shop,pay | kubectl --context eu-1-admin apply -f -`,
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return t.rbac(kinds, namespaces) },
 	}
-	c.Flags().StringSliceVar(&kinds, "kinds", []string{fleet.Redis.Name, fleet.NodePool.Name}, "Kinds that the member takes part in")
+	c.Flags().StringSliceVar(&kinds, "kinds", kindNames, "Kinds that the member takes part in")
 	c.Flags().StringSliceVar(&namespaces, "namespaces", nil, "Namespaces where Redis may be made; all if empty")
-	_ = c.RegisterFlagCompletionFunc("kinds", cobra.FixedCompletions([]string{fleet.Redis.Name, fleet.NodePool.Name}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("kinds", cobra.FixedCompletions(kindNames, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 func (t *tool) rbac(kinds, namespaces []string) error {
 	for _, kind := range kinds {
-		if kind != fleet.Redis.Name && kind != fleet.NodePool.Name {
-			return faultf("use Redis or NodePool", "the kind %q is not known", kind)
+		if err := checkKind(kind); err != nil {
+			return err
 		}
 	}
 	if len(namespaces) > 0 && !slices.Contains(kinds, fleet.Redis.Name) {
-		return faultf("leave it out, or add Redis to --kinds", "--namespaces is about Redis; a NodePool has no namespace")
+		return console.Faultf("leave it out, or add Redis to --kinds", "--namespaces is about Redis; a NodePool has no namespace")
 	}
 	objects, err := memberManifests()
 	if err != nil {
 		return err
 	}
-	printer := printers.NewTypeSetter(newScheme()).ToPrinter(&printers.YAMLPrinter{})
+	printer := printers.NewTypeSetter(site.Scheme()).ToPrinter(&printers.YAMLPrinter{})
 	for _, object := range objects {
 		if !isFor(object, kinds) {
 			continue
 		}
-		if object.GetKind() != "ClusterRole" {
-			if err := printer.PrintObj(object, t.Out); err != nil {
-				return fmt.Errorf("printing: %w", err)
-			}
-			continue
+		printed := []runtime.Object{object}
+		if object.GetKind() == "ClusterRole" {
+			printed = narrow(object, kinds, namespaces)
 		}
-		for _, role := range narrow(object, kinds, namespaces) {
-			if err := printer.PrintObj(role, t.Out); err != nil {
+		for _, object := range printed {
+			if err := printer.PrintObj(object, t.Out); err != nil {
 				return fmt.Errorf("printing: %w", err)
 			}
 		}
@@ -79,8 +79,8 @@ func (t *tool) rbac(kinds, namespaces []string) error {
 	return nil
 }
 
-// isFor says whether a member that takes part in kinds has a use for an object. The policy is about NodePools; the schemas
-// are asked for of every member.
+// isFor reports whether a member that takes part in kinds needs an object. The policy is about NodePools; every member needs
+// all schemas.
 func isFor(object *unstructured.Unstructured, kinds []string) bool {
 	switch object.GetKind() {
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
@@ -89,10 +89,10 @@ func isFor(object *unstructured.Unstructured, kinds []string) bool {
 	return true
 }
 
-// narrow makes of a ClusterRole what is left of it for kinds, and Roles for what holds in some namespaces only.
+// narrow limits a ClusterRole to kinds, and moves what can be limited to namespaces into Roles.
 func narrow(object *unstructured.Unstructured, kinds, namespaces []string) []runtime.Object {
 	role := &rbacv1.ClusterRole{}
-	// A ClusterRole that the API server takes decodes.
+	// A ClusterRole that the API server accepts decodes.
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role); err != nil {
 		return []runtime.Object{object}
 	}
@@ -125,20 +125,20 @@ func narrow(object *unstructured.Unstructured, kinds, namespaces []string) []run
 			&rbacv1.RoleBinding{
 				ObjectMeta: meta,
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: systemNamespace, Name: serviceAccount}},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: flotillav1.SystemNamespace, Name: flotillav1.HubServiceAccount}},
 			})
 	}
 	return results
 }
 
-// ofKind is the kind of ours that a resource is needed for; empty for what both need. What the manager watches says so;
-// Secrets, which it does not watch, hold the passwords of Redis.
+// ofKind returns the kind that a resource is needed for, or nothing when both need it. The rights that the manager requires
+// say so, except for Secrets, which hold the passwords of Redis.
 func ofKind(group, resource string) string {
 	resource, _, _ = strings.Cut(resource, "/")
 	if group == corev1.GroupName && resource == "secrets" {
 		return fleet.Redis.Name
 	}
-	for _, right := range clusters.RequiredRights(false) {
+	for _, right := range preflight.RequiredRights(false) {
 		if right.Group == group && right.Resource == resource {
 			return right.Kind
 		}
@@ -146,7 +146,7 @@ func ofKind(group, resource string) string {
 	return ""
 }
 
-// forKinds keeps of a rule what kinds need, resource by resource.
+// forKinds reduces a rule to what kinds need, resource by resource.
 func forKinds(rule rbacv1.PolicyRule, kinds []string) []rbacv1.PolicyRule {
 	if len(rule.Resources) == 0 {
 		return []rbacv1.PolicyRule{rule}
@@ -169,21 +169,16 @@ func forKinds(rule rbacv1.PolicyRule, kinds []string) []rbacv1.PolicyRule {
 	return kept
 }
 
-// definitionsOf leaves out the definitions of kinds that a member does not take part in. The manager reads both, and works
+// definitionsOf omits the definitions of kinds that a member does not take part in. The manager reads both, and works
 // without the right to read one.
 func definitionsOf(names, kinds []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
-			if name == kind.CRD {
-				return !slices.Contains(kinds, kind.Name)
-			}
-		}
-		return false
+		return slices.ContainsFunc(placedKinds, func(kind fleet.Kind) bool { return name == kind.CRD && !slices.Contains(kinds, kind.Name) })
 	})
 }
 
-// split says which verbs of a rule for one resource must hold in the whole member and which can be limited to namespaces:
-// what the manager asks for must hold everywhere, because it takes the kind for forbidden otherwise.
+// split returns which verbs of a rule for one resource must hold in the whole member, and which can be limited to
+// namespaces. What the manager requires must hold everywhere, because it regards the kind as forbidden otherwise.
 func split(rule rbacv1.PolicyRule) (wide, within rbacv1.PolicyRule) {
 	wide, within = *rule.DeepCopy(), *rule.DeepCopy()
 	if len(rule.Resources) == 0 {
@@ -191,9 +186,9 @@ func split(rule rbacv1.PolicyRule) (wide, within rbacv1.PolicyRule) {
 		return wide, within
 	}
 	group, resource := rule.APIGroups[0], rule.Resources[0]
-	plain, sub, _ := strings.Cut(resource, "/")
+	whole, sub, _ := strings.Cut(resource, "/")
 	switch {
-	case group == corev1.GroupName && plain == "namespaces":
+	case group == corev1.GroupName && whole == "namespaces":
 		wide.Verbs, within.Verbs = []string{"get"}, nil
 		return wide, within
 	case ofKind(group, resource) != fleet.Redis.Name:
@@ -202,10 +197,10 @@ func split(rule rbacv1.PolicyRule) (wide, within rbacv1.PolicyRule) {
 	}
 	wide.Verbs, within.Verbs = nil, nil
 	for _, verb := range rule.Verbs {
-		asked := slices.ContainsFunc(clusters.RequiredRights(false), func(right clusters.Right) bool {
-			return right.Group == group && right.Resource == plain && right.Subresource == sub && right.Verb == verb && right.Namespace == ""
+		asked := slices.ContainsFunc(preflight.RequiredRights(false), func(right preflight.Right) bool {
+			return right.Group == group && right.Resource == whole && right.Subresource == sub && right.Verb == verb && right.Namespace == ""
 		})
-		if asked || plain == "redises" && group == flotillav1.GroupVersion.Group && verb == "get" {
+		if asked || whole == "redises" && group == flotillav1.GroupVersion.Group && verb == "get" {
 			wide.Verbs = append(wide.Verbs, verb)
 		} else {
 			within.Verbs = append(within.Verbs, verb)
@@ -214,7 +209,7 @@ func split(rule rbacv1.PolicyRule) (wide, within rbacv1.PolicyRule) {
 	return wide, within
 }
 
-// joinRules puts resources together that have the same group, verbs and names.
+// joinRules joins the resources of rules with the same group, verbs and names.
 func joinRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var joined []rbacv1.PolicyRule
 	for _, rule := range rules {

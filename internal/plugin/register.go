@@ -7,35 +7,33 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// register makes a cluster a member.
+// register makes a cluster a member of the hub.
 type register struct {
 	*tool
-	name, context, server, labels string
-	kinds, namespaces, takeOver   string
-	paused, skipManifests         bool
-	lifetime                      lifetimeFlag
-	timeout                       time.Duration
-	output                        string
+	credentialFlags
+	name, server, labels        string
+	kinds, namespaces, takeOver string
+	paused, skipManifests       bool
+	timeout                     time.Duration
 
-	hubSite, member *site
-	uid             types.UID
+	hubSite, member *site.Site
 	endpoint        *clientcmdapi.Cluster
-	// undo takes back what has been done, the last first.
+	// undo reverts what has been done and returns what to print. The last one runs first.
 	undo []func(context.Context) string
 }
 
@@ -47,17 +45,17 @@ func newRegister(t *tool) *cobra.Command {
 		Long: `Make a cluster a member: apply the manifests of config/member there, make a credential for the hub, write the
 registration Secret on the hub, and wait until the hub works with the member.
 
---member-context is a context of an administrator of the member. Everything is tried before anything is written, and a
-registration that the hub does not take is taken back, with the credential and with the rights that this call gave; the
-schemas, the policy that warns, and namespace flotilla-system stay. A member that the hub has begun to work with stays
-registered, also when it is not ready in time.
+--member-context is a context of an administrator of the member. Everything is checked before anything is written. If the
+hub does not accept the registration, it is removed again, with the credential and the rights that this call created; the
+schemas, the policy that warns, and namespace flotilla-system stay. Once the hub works with the member, the member stays
+registered even if it is not ready in time.
 
-The credential is a token of ServiceAccount flotilla-system/flotilla-hub, tied to a Secret there: deleting that Secret
-revokes it. It lasts a year; where the member grants less than a month, it does not end. The hub says a fifth of its
-lifetime before that it ends soon (kubectl flotilla expiries); kubectl flotilla rotate puts a new one in its place.
+The credential is a token of ServiceAccount flotilla-system/flotilla-hub, bound to a Secret there: deleting that Secret
+revokes it. It lasts a year; if the member grants less than a month, it does not end. When a fifth of its lifetime is left,
+the hub warns that it ends soon (kubectl flotilla expiries); kubectl flotilla rotate replaces it.
 
-With -o yaml the registration is printed for a GitOps repository in place of being written: the hub is not contacted, and
-the output holds the credential. Encrypt it.`,
+With -o yaml the registration is printed for a GitOps repository instead of being written: the hub is not contacted, and
+the output contains the credential. Encrypt it.`,
 		Example: `  kubectl flotilla register eu-1 --member-context eu-1-admin --labels region=eu
   kubectl flotilla register eu-1 --member-context eu-1-admin -o yaml | kubeseal -o yaml > eu-1.yaml`,
 		Args:              exactlyOne("the NAME of the member"),
@@ -67,7 +65,7 @@ the output holds the credential. Encrypt it.`,
 			return r.run(c.Context())
 		},
 	}
-	c.Flags().StringVar(&r.context, "member-context", "", "Context of an administrator of the member (required)")
+	t.addCredential(c, &r.credentialFlags)
 	c.Flags().StringVar(&r.server, "server", "", "https URL by which the hub reaches the member; that of the context if empty")
 	c.Flags().StringVarP(&r.labels, "labels", "l", "", "Labels of the member, which placement selects on: region=eu,tier=gold")
 	c.Flags().StringVar(&r.kinds, "kinds", "", "Kinds that the member takes part in: Redis or NodePool; both if empty")
@@ -75,20 +73,17 @@ the output holds the credential. Encrypt it.`,
 	c.Flags().StringVar(&r.takeOver, "take-over", "", "Id of a hub whose claim on the member is taken over")
 	c.Flags().BoolVar(&r.paused, "paused", false, "Observe the member and write nothing there")
 	c.Flags().BoolVar(&r.skipManifests, "skip-manifests", false, "Do not apply config/member: it is there already, or kubectl flotilla rbac made it narrower")
-	c.Flags().DurationVar(&r.lifetime.wanted, "token-lifetime", wantedLifetime, lifetimeUsage)
 	c.Flags().DurationVar(&r.timeout, "timeout", 2*time.Minute, "How long to wait until the member is ready")
-	c.Flags().StringVarP(&r.output, "output", "o", "", "yaml or json: print the registration, credential included, in place of writing it")
-	_ = c.RegisterFlagCompletionFunc("member-context", t.completeContexts)
 	return c
 }
 
-// run registers, and takes back what it has done when that fails.
+// run registers the member, and undoes everything when that fails.
 func (r *register) run(ctx context.Context) error {
 	metadata, err := r.metadata()
 	if err != nil {
 		return err
 	}
-	r.say("Registering %s", r.name)
+	r.Notef("Registering %s", r.name)
 	err = r.steps(ctx, metadata)
 	if err != nil && len(r.undo) > 0 {
 		r.rollBack(ctx)
@@ -102,27 +97,27 @@ func (r *register) steps(ctx context.Context, metadata metav1.ObjectMeta) error 
 		return err
 	}
 	placeholder, err := kubeconfigFor(r.name, r.endpoint, "placeholder")
-	if err == nil {
-		err = acceptable(placeholder)
-	}
 	if err != nil {
 		return err
 	}
+	if err := acceptable(registrationSecret(metadata, corev1.SecretTypeOpaque, placeholder), "see NAME, --member-context and --server"); err != nil {
+		return err
+	}
 	if r.output == "" {
-		if err := r.stage(ctx, "hub", r.checkHub); err != nil {
+		if err := r.Stage(ctx, "hub", r.checkHub); err != nil {
 			return err
 		}
 	}
-	if err := r.stage(ctx, "member", r.checkMember); err != nil {
+	if err := r.Stage(ctx, "member", r.checkMember); err != nil {
 		return err
 	}
 	if !r.skipManifests {
-		if err := r.stage(ctx, "manifests", r.applyManifests); err != nil {
+		if err := r.Stage(ctx, "manifests", r.applyManifests); err != nil {
 			return err
 		}
 	}
 	var secret *corev1.Secret
-	if err := r.stage(ctx, "credential", func(ctx context.Context, _ func(string)) (string, error) {
+	if err := r.Stage(ctx, "credential", func(ctx context.Context, _ func(string)) (string, error) {
 		made, err := mint(ctx, r.member, r.name, r.lifetime)
 		if err != nil {
 			return "", err
@@ -134,50 +129,35 @@ func (r *register) steps(ctx context.Context, metadata metav1.ObjectMeta) error 
 			return "the credential is revoked"
 		})
 		content, err := kubeconfigFor(r.name, r.endpoint, made.token)
-		secret = &corev1.Secret{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-			ObjectMeta: metadata, Type: corev1.SecretTypeOpaque,
-			Data: map[string][]byte{flotillav1.KeyKubeconfig: content},
-		}
+		secret = registrationSecret(metadata, corev1.SecretTypeOpaque, content)
 		return made.String(), err
 	}); err != nil {
 		return err
 	}
 	if r.output != "" {
-		if err := r.printAs(r.output, secret); err != nil {
+		if err := r.PrintObject(r.output, secret); err != nil {
 			return err
 		}
-		r.say("The registration holds the credential: encrypt it before it goes into a repository")
+		r.Notef("The registration holds the credential: encrypt it before it goes into a repository")
 		return nil
 	}
 	return r.enter(ctx, secret)
 }
 
-// metadata checks the arguments and makes the metadata of the registration of them.
+// metadata checks the arguments and returns the metadata of the registration.
 func (r *register) metadata() (metav1.ObjectMeta, error) {
 	metadata := metav1.ObjectMeta{
-		Namespace: r.registrations, Name: r.name,
+		Namespace: r.Registrations, Name: r.name,
 		Labels: map[string]string{flotillav1.LabelCluster: "true"}, Annotations: map[string]string{},
 	}
-	if len(validation.IsDNS1123Label(r.name)) > 0 {
-		return metadata, faultf("use lower-case letters, digits and hyphens", "the name %q is not a DNS label of at most 63 characters", r.name)
-	}
-	if r.context == "" {
-		return metadata, faultf("name a context of an administrator of the member; kubectl config get-contexts lists them", "--member-context is missing")
-	}
-	if r.output != "" && r.output != "yaml" && r.output != "json" {
-		return metadata, badOutput(r.output, "json", "yaml")
+	if err := r.check(); err != nil {
+		return metadata, err
 	}
 	set, err := labels.ConvertSelectorToLabelsMap(r.labels)
 	if err != nil {
-		return metadata, faultf("write them like region=eu,tier=gold", "the labels %q cannot be read: %w", r.labels, err)
+		return metadata, console.Faultf("write them like region=eu,tier=gold", "the labels %q cannot be read: %w", r.labels, err)
 	}
 	maps.Copy(metadata.Labels, set)
-	for kind := range strings.SplitSeq(r.kinds, ",") {
-		if kind != "" && kind != "Redis" && kind != "NodePool" {
-			return metadata, faultf("use Redis or NodePool", "the kind %q is not known", kind)
-		}
-	}
 	for key, value := range map[string]string{
 		flotillav1.AnnotationKinds: r.kinds, flotillav1.AnnotationAllowedNamespaces: r.namespaces, flotillav1.AnnotationTakeOver: r.takeOver,
 	} {
@@ -187,6 +167,12 @@ func (r *register) metadata() (metav1.ObjectMeta, error) {
 	}
 	if r.paused {
 		metadata.Annotations[flotillav1.AnnotationPaused] = "true"
+	}
+	registered := registration.ConventionFlotilla.Read(&corev1.Secret{ObjectMeta: metadata})
+	for _, kind := range registered.Kinds {
+		if err := checkKind(kind); err != nil {
+			return metadata, err
+		}
 	}
 	return metadata, nil
 }

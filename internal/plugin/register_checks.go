@@ -5,67 +5,64 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/clusters/verdict"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 )
 
-// checkHub makes sure that the hub can take the registration and does not have it yet.
+// checkHub checks that the hub can accept the registration and does not have it yet.
 func (r *register) checkHub(ctx context.Context, _ func(string)) (string, error) {
 	var err error
-	if r.hubSite, err = r.hub(); err != nil {
+	if r.hubSite, err = r.Hub(); err != nil {
 		return "", err
 	}
 	existing := &flotillav1.MemberCluster{}
 	err = r.hubSite.Get(ctx, client.ObjectKey{Name: r.name}, existing)
 	switch {
 	case err == nil:
-		return "", faultf(fmt.Sprintf("kubectl flotilla rotate %s renews its credential, kubectl flotilla unregister %s ends it", r.name, r.name),
+		return "", console.Faultf(fmt.Sprintf("kubectl flotilla rotate %s renews its credential, kubectl flotilla unregister %s ends it", r.name, r.name),
 			"a member %q is already registered, at %s, with Secret %s/%s", r.name, existing.Status.Endpoint, existing.Spec.SecretRef.Namespace, existing.Spec.SecretRef.Name)
 	case !apierrors.IsNotFound(err):
-		return "", r.hubSite.explain("reading MemberClusters", err)
+		return "", r.hubSite.Explain("reading MemberClusters", err)
 	}
-	try := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.registrations, Name: r.name}}
+	try := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.Registrations, Name: r.name}}
 	err = r.hubSite.Create(ctx, try, client.DryRunAll)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return "", faultf("give the member another name, or delete the Secret", "the Secret %s/%s exists already", r.registrations, r.name)
+		return "", console.Faultf("give the member another name, or delete the Secret", "the Secret %s/%s exists already", r.Registrations, r.name)
 	case apierrors.IsNotFound(err):
-		return "", faultf("apply config/hub there, or set --registration-namespace", "%s has no namespace %q", r.hubSite.called, r.registrations)
+		return "", console.Faultf("apply config/hub there, or set --registration-namespace", "%s has no namespace %q", r.hubSite.Called, r.Registrations)
 	case err != nil:
-		return "", r.hubSite.explain("trying to create the registration", err)
+		return "", r.hubSite.Explain("trying to create the registration", err)
 	}
 	return "reachable, has no member " + r.name, nil
 }
 
-// checkMember makes sure that the member can be one, and that we may do there what is to be done.
+// checkMember checks that the cluster can become a member, and that the user may do there what registering does.
 func (r *register) checkMember(ctx context.Context, doing func(string)) (string, error) {
 	var err error
-	if r.member, err = r.memberByContext(r.context); err != nil {
+	if r.member, err = r.ByContext(r.context); err != nil {
 		return "", err
 	}
-	if r.uid, err = r.member.identity(ctx); err != nil {
-		return "", err
-	}
-	if err := r.checkIdentity(ctx); err != nil {
+	found, err := r.checkCluster(ctx)
+	if err != nil {
 		return "", err
 	}
 	if err := r.checkClaim(ctx); err != nil {
-		return "", err
-	}
-	version, err := r.member.version(ctx)
-	if err != nil {
 		return "", err
 	}
 	if !r.skipManifests {
@@ -78,62 +75,54 @@ func (r *register) checkMember(ctx context.Context, doing func(string)) (string,
 			return "", err
 		}
 	}
-	return "reachable, Kubernetes " + version, nil
+	return "reachable, Kubernetes " + found.Version, nil
 }
 
-// checkIdentity makes sure that the cluster is neither the hub nor a member already.
-func (r *register) checkIdentity(ctx context.Context) error {
-	if r.hubSite == nil {
-		return nil
+// checkCluster makes the checks of the manager that do not depend on the credential.
+func (r *register) checkCluster(ctx context.Context) (*preflight.Findings, error) {
+	// The user of the context may lack a right that the manager has.
+	if _, err := r.member.Identity(ctx); err != nil {
+		return nil, err
 	}
-	hubUID, err := r.hubSite.identity(ctx)
-	if err != nil {
-		return err
-	}
-	if hubUID == r.uid {
-		return faultf("choose the context of another cluster", "%s is the hub itself, which is no member", r.member.called)
-	}
-	members, err := r.hubSite.members(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range members {
-		if types.UID(members[i].Status.UID) == r.uid {
-			return faultf("a cluster is one member; kubectl flotilla unregister "+members[i].Name+" ends that one",
-				"%s is already registered as %q", r.member.called, members[i].Name)
+	var members []flotillav1.MemberCluster
+	checker, remedy := preflight.Checker{InstallCRDs: !r.skipManifests}, "choose the context of another cluster"
+	if r.hubSite != nil {
+		var err error
+		if checker.HubUID, err = r.hubSite.Identity(ctx); err != nil {
+			return nil, err
+		}
+		if members, err = r.hubSite.Members(ctx); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	checker.Acquire = func(uid types.UID, name multicluster.ClusterName) (multicluster.ClusterName, bool) {
+		i := slices.IndexFunc(members, func(member flotillav1.MemberCluster) bool { return types.UID(member.Status.UID) == uid })
+		if i < 0 {
+			return name, true
+		}
+		remedy = "a cluster is one member; kubectl flotilla unregister " + members[i].Name + " ends that one"
+		return multicluster.ClusterName(members[i].Name), false
+	}
+	found, err := checker.CheckCluster(ctx, r.member.API, &registration.Registration{ClusterName: multicluster.ClusterName(r.name)}, "")
+	if refused := (*verdict.Refusal)(nil); errors.As(err, &refused) {
+		what, general, _ := strings.Cut(refused.Message, "; ")
+		if refused.Condition != flotillav1.ConditionCredentialsAccepted {
+			remedy = general
+		}
+		return nil, console.Faultf(remedy, "%s: %s", r.member.Called, what)
+	}
+	return found, r.member.Explain("checking whether it can be a member", err)
 }
 
-// checkClaim makes sure that no hub works with the member, and that it is none itself.
+// checkClaim checks that no hub works with the cluster.
 func (r *register) checkClaim(ctx context.Context) error {
-	lease := &coordinationv1.Lease{}
-	err := r.member.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: serviceAccount}, lease)
+	claim, err := r.member.Claim(ctx)
 	if client.IgnoreNotFound(err) != nil {
-		return r.member.explain("reading the claim", err)
+		return err
 	}
-	if hubID, alive := r.claimant(lease); err == nil && alive && hubID != r.takeOver {
-		return faultf(fmt.Sprintf("unregister it there, or pass --take-over=%s", hubID),
-			"%s is claimed by hub %q, which renewed its claim %s ago", r.member.called, hubID, r.ago(&metav1.Time{Time: lease.Spec.RenewTime.Time}))
+	if hubID := claim.HubID(); claim.HeldAt(r.Clock.Now()) && hubID != r.takeOver {
+		return console.Faultf(fmt.Sprintf("unregister it there, or pass --take-over=%s", hubID),
+			"%s is claimed by hub %q, which renewed its claim %s ago", r.member.Called, hubID, r.Ago(claim.Renewed()))
 	}
-	list := &flotillav1.MemberClusterList{}
-	err = r.member.List(ctx, list, client.Limit(1))
-	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err == nil && len(list.Items) > 0 {
-		return faultf("choose the context of another cluster", "%s has MemberClusters and so is a hub itself", r.member.called)
-	}
-	return r.member.explain("looking for MemberClusters", err)
-}
-
-// claimant returns the id of the hub that holds a claim, and whether it has renewed it in time.
-func (t *tool) claimant(lease *coordinationv1.Lease) (hubID string, alive bool) {
-	hubID, _, _ = strings.Cut(ptr.Deref(lease.Spec.HolderIdentity, ""), "/")
-	if hubID == "" || lease.Spec.RenewTime == nil {
-		return hubID, false
-	}
-	end := lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
-	return hubID, t.clock.Now().Before(end)
+	return nil
 }

@@ -41,7 +41,7 @@ func TestRegister_what_cannot_be_a_member_is_refused_and_leaves_nothing(t *testi
 		},
 		{
 			name: "the hub itself", args: []string{"--member-context", "hub"},
-			want: []string{"is the hub itself", "choose the context of another cluster"},
+			want: []string{"leads to the hub itself", "choose the context of another cluster"},
 		},
 		{
 			name: "a context that does not exist", args: []string{"--member-context", "missing"},
@@ -98,10 +98,10 @@ func TestRegister_prints_what_works_without_the_hub(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(got.out), secret); err != nil {
 		t.Fatal(err)
 	}
-	if secret.Namespace != "flotilla-clusters" || secret.Name != "us-2" || secret.Labels[flotillav1.LabelCluster] != "true" || secret.Labels["region"] != "us" {
+	if secret.Namespace != flotillav1.RegistrationNamespace || secret.Name != "us-2" || secret.Labels[flotillav1.LabelCluster] != "true" || secret.Labels["region"] != "us" {
 		t.Errorf("the registration has metadata %v", secret.ObjectMeta)
 	}
-	if err := acceptable(secret.Data[flotillav1.KeyKubeconfig]); err != nil {
+	if err := acceptable(secret, "there"); err != nil {
 		t.Error(err)
 	}
 	token := tokenOf(t, secret)
@@ -117,7 +117,7 @@ func TestRegister_prints_what_works_without_the_hub(t *testing.T) {
 // tokenOf reads the token of a registration.
 func tokenOf(t *testing.T, secret *corev1.Secret) string {
 	t.Helper()
-	r := &rotate{secret: secret}
+	r := &rotate{membership: membership{secret: secret}}
 	config, err := r.kubeconfig()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func cleanAccess(t *testing.T) {
 			_ = us1.Client.Delete(ctx, object)
 		}
 	}
-	if err := us1.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(systemNamespace)); err != nil {
+	if err := us1.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(flotillav1.SystemNamespace)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,7 +164,7 @@ func TestRegister_takes_arguments_that_it_understands_only(t *testing.T) {
 
 func TestRegister_a_lifetime_that_the_member_does_not_grant(t *testing.T) {
 	w := newWorld(t)
-	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}})
+	ensure(t, us1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flotillav1.SystemNamespace}})
 	// An API server grants ten minutes at least, so a lifetime below that cannot be had.
 	w.fails([]string{"token"}, "register", "us-2", "--member-context", "us-1-admin", "--token-lifetime", "1m")
 	w.wantNothing("us-2", us1)

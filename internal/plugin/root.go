@@ -7,20 +7,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// errSaid says that a command has failed and has already told everything.
-var errSaid = errors.New("already told")
+// tool is what all commands share.
+type tool struct {
+	*console.Console
+	*site.Access
+}
 
 // Run runs the plugin and returns the exit code. version is what --version prints.
 func Run(ctx context.Context, version string, args []string, streams genericiooptions.IOStreams) int {
@@ -31,7 +34,7 @@ func Run(ctx context.Context, version string, args []string, streams genericioop
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errSaid):
+	case errors.Is(err, console.ErrReported):
 	case ctx.Err() != nil:
 		_, _ = fmt.Fprintln(streams.ErrOut, "error: interrupted")
 	default:
@@ -42,20 +45,18 @@ func Run(ctx context.Context, version string, args []string, streams genericioop
 
 // NewCommand returns the command with everything below it.
 func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Command {
-	t := &tool{IOStreams: streams, clock: clk, flags: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
 		Use:   "flotilla",
 		Short: "Register members, and see and explain the fleet",
 		Long: `Register members of a Flotilla hub, and see and explain the fleet.
 
-The hub is the cluster of the current context of your kubeconfig, or what --kubeconfig and --context say.
+The hub is the cluster of the current context of your kubeconfig, or of --kubeconfig and --context.
 
-Commands that look into members (tree, why, diff, doctor, prune) get there, for each member, in the first of these ways
-that there is, and never guess further:
+Commands that look into members (tree, why, diff, doctor, prune) reach each member in the first of these ways that exists:
   1. --member-context [CLUSTER=]CONTEXT: a context of your kubeconfig
-  2. a context of your kubeconfig that is called like the member
+  2. a context of your kubeconfig with the name of the member
   3. the registration Secret on the hub, if you may read it: you then act with the hub's own rights there
-A cluster that is not the one which the hub knows by that name is refused, whichever way leads to it.`,
+A cluster that is not the one that the hub knows by this name is refused.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flotilla"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -63,11 +64,9 @@ A cluster that is not the one which the hub knows by that name is refused, which
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	t.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().StringVar(&t.registrations, "registration-namespace", "flotilla-clusters", "Namespace of the registrations on the hub")
-	root.PersistentFlags().StringVar(&t.memberKubeconfig, "member-kubeconfig", "", "Kubeconfig with the contexts of members; the hub's if empty")
+	t := &tool{Console: console.New(streams, clk), Access: site.NewAccess(root)}
 	for _, add := range []func(*tool) *cobra.Command{
-		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newTree, newWhy,
+		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newRollout, newHeld, newConfirm, newTree, newWhy,
 		newDiff, newPrune, newDetach, newDoctor, newVersion,
 	} {
 		command := add(t)
@@ -86,11 +85,11 @@ func newVersion(t *tool) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version of this plugin",
 		Args:  cobra.NoArgs,
-		Run:   func(c *cobra.Command, _ []string) { t.tell("%s", c.Root().Version) },
+		Run:   func(c *cobra.Command, _ []string) { t.Resultf("%s", c.Root().Version) },
 	}
 }
 
-// suggestion makes one sentence of cobra's message about a command that it does not know.
+// suggestion turns cobra's message about an unknown command into one sentence.
 func suggestion(text string) string {
 	unknown, names, found := strings.Cut(text, "\n\nDid you mean this?\n")
 	if !found {
@@ -99,24 +98,7 @@ func suggestion(text string) string {
 	return unknown + "; did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
-// fault is an error that says what to do.
-type fault struct {
-	err    error
-	remedy string
-}
-
-// Error implements error.
-func (f *fault) Error() string { return text.Line(f.err.Error()) + "; " + f.remedy }
-
-// Unwrap implements the interface of errors.
-func (f *fault) Unwrap() error { return f.err }
-
-// faultf makes a fault; the remedy comes first.
-func faultf(remedy, format string, args ...any) error {
-	return &fault{err: fmt.Errorf(format, args...), remedy: remedy}
-}
-
-// exactlyOne takes one argument, which is called like that in the usage.
+// exactlyOne accepts one argument, which the message names.
 func exactlyOne(usage string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -126,22 +108,47 @@ func exactlyOne(usage string) cobra.PositionalArgs {
 	}
 }
 
-// oneObject takes redis/NAME, or the same as two arguments, as kubectl does.
-func oneObject(c *cobra.Command, args []string) error {
-	if len(args) == 1 || len(args) == 2 && !strings.Contains(args[0], "/") {
-		return nil
-	}
-	return fmt.Errorf("redis/NAME or nodepool/NAME is needed, and nothing else; see %s --help", c.CommandPath())
+// addCluster adds --cluster to a command that can be limited to a member.
+func (t *tool) addCluster(c *cobra.Command, cluster *string, usage string) {
+	c.Flags().StringVarP(cluster, "cluster", "c", "", usage)
+	_ = c.RegisterFlagCompletionFunc("cluster", t.CompleteMembers)
 }
 
-// readInput reads a file, or standard input for "-".
-func (t *tool) readInput(path string) ([]byte, error) {
-	if path == "-" {
-		return readAll(t.In)
+// credentialFlags are the flags of commands that make a credential in a member.
+type credentialFlags struct {
+	context, output string
+	lifetime        lifetimeFlag
+}
+
+// addCredential adds the flags of a command that makes a credential in a member.
+func (t *tool) addCredential(c *cobra.Command, to *credentialFlags) {
+	c.Flags().StringVar(&to.context, "member-context", "", "Context of an administrator of the member (required)")
+	c.Flags().DurationVar(&to.lifetime.wanted, "token-lifetime", wantedLifetime, lifetimeUsage)
+	c.Flags().StringVarP(&to.output, "output", "o", "", "yaml or json: print the registration, credential included, instead of writing it")
+	_ = c.RegisterFlagCompletionFunc("member-context", t.CompleteContexts)
+}
+
+// check refuses values that cannot be used.
+func (f *credentialFlags) check() error {
+	if f.context == "" {
+		return console.Faultf("name a context of an administrator of the member; kubectl config get-contexts lists them", "--member-context is missing")
 	}
-	content, err := os.ReadFile(filepath.Clean(path))
+	if f.output != "" && f.output != "yaml" && f.output != "json" {
+		return console.BadOutput(f.output, "json", "yaml")
+	}
+	return nil
+}
+
+// lookInto reads the members from the hub and prepares the ways into them.
+func (t *tool) lookAround(ctx context.Context) (*site.Ways, []flotillav1.MemberCluster, error) {
+	hub, err := t.Hub()
 	if err != nil {
-		return nil, faultf("give a file that can be read with -f", "reading the file: %w", err)
+		return nil, nil, err
 	}
-	return content, nil
+	members, err := hub.Members(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ways, err := t.WaysInto(ctx, hub)
+	return ways, members, err
 }

@@ -6,112 +6,173 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// watchEvery is how often --watch looks.
+// watchEvery is the interval at which --watch reads the fleet.
 const watchEvery = 2 * time.Second
 
-// maxUnwell is how many objects that are not well are listed; a screen has no room for more.
-const maxUnwell = 15
+const (
+	// maxUnwell is the maximum number of rows of a table, and maxMembers of the table of members.
+	maxUnwell  = 15
+	maxMembers = 30
+)
 
-// fleetView is what the hub says about the fleet.
+// layout is how the fleet is shown.
+type layout struct {
+	// all shows all rows, and wide more columns.
+	all, wide bool
+	// sort is the order of the members: one of memberOrders.
+	sort string
+	// selector limits the members that are listed.
+	selector labels.Selector
+}
+
+// Orders of members.
+const (
+	byName       = "name"
+	bySince      = "since"
+	byCredential = "credential"
+)
+
+var memberOrders = []string{byName, bySince, byCredential}
+
+// fleetView is the fleet as the hub knows it.
 type fleetView struct {
 	members []flotillav1.MemberCluster
 	objects []fleet.Object
 }
 
 func newStatus(t *tool) *cobra.Command {
-	var output string
+	var output, selector string
 	var watch bool
+	how := layout{}
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show the fleet in one screen",
-		Long: `Show the fleet in one screen: the members, and what on the hub and in them is not well. Everything is read from the hub.
+		Short: "Show the fleet on one screen",
+		Long: `Show the fleet on one screen: the members, and what is not well on the hub and in them. Everything is read from the hub.
+Of more than 30 members those are listed that need attention most, and their causes are counted.
 
 With -o json or yaml the objects are printed: MemberClusters, Redis and NodePools of the hub, as one List.
 --watch shows the screen again whenever it changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if watch && (output == "json" || output == "yaml") {
-				return faultf("use kubectl get --watch for objects", "--watch does not go with -o %s", output)
+				return console.Faultf("use kubectl get --watch for objects", "--watch does not go with -o %s", output)
 			}
+			if !slices.Contains(memberOrders, how.sort) {
+				return console.Faultf("use "+strings.Join(memberOrders, ", "), "members cannot be sorted by %q", how.sort)
+			}
+			var err error
+			if how.selector, err = labels.Parse(selector); err != nil {
+				return console.Faultf("write a label selector, such as region=eu", "%q is not a selector: %w", selector, err)
+			}
+			how.wide = output == "wide"
 			if watch {
-				return t.watchStatus(c.Context(), output == "wide")
+				return t.watchStatus(c.Context(), how)
 			}
-			return t.status(c.Context(), output)
+			return t.status(c.Context(), output, how)
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "json, yaml or wide")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "Show the screen again whenever it changes")
+	c.Flags().BoolVar(&how.all, "all", false, "Show all rows")
+	c.Flags().StringVar(&how.sort, "sort", byName, "Order of the members: "+strings.Join(memberOrders, ", "))
+	c.Flags().StringVarP(&selector, "selector", "l", "", "Label selector of the members to list")
+	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(memberOrders, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-func (t *tool) status(ctx context.Context, output string) error {
-	hub, err := t.hub()
+func (t *tool) status(ctx context.Context, output string, how layout) error {
+	hub, err := t.Hub()
 	if err != nil {
 		return err
 	}
-	view, err := hub.view(ctx)
+	view, err := readFleet(ctx, hub)
 	if err != nil {
 		return err
 	}
 	switch output {
 	case "", "wide":
-		t.printFleet(t.Out, view, output == "wide")
+		t.printFleet(view, how)
 		return nil
 	case "json", "yaml":
-		list, err := view.list()
-		if err != nil {
-			return err
-		}
-		return t.printAs(output, list)
+		view.members = how.selected(view.members)
+		return t.PrintObject(output, view.list())
 	}
-	return badOutput(output, "json", "yaml", "wide")
+	return console.BadOutput(output, "json", "yaml", "wide")
 }
 
-// watchStatus shows the screen until it is interrupted: anew every time on a terminal, below the last one and only when
-// something but time has changed elsewhere. A hub that does not answer any more is told and asked again.
-func (t *tool) watchStatus(ctx context.Context, wide bool) error {
-	hub, err := t.hub()
+// watchStatus shows the fleet until it is interrupted.
+func (t *tool) watchStatus(ctx context.Context, how layout) error {
+	hub, err := t.Hub()
 	if err != nil {
 		return err
 	}
-	var last *fleetView
+	return t.watch(ctx, func(ctx context.Context) (*screenful, error) {
+		view, err := readFleet(ctx, hub)
+		if err != nil {
+			return nil, err
+		}
+		return &screenful{state: view.state(), print: func() { t.printFleet(view, how) }}, nil
+	})
+}
+
+// screenful is what --watch shows.
+type screenful struct {
+	// state changes whenever anything but times does.
+	state string
+	// over is true if nothing more is to come.
+	over  bool
+	print func()
+}
+
+// watch shows a screen until it is interrupted or over. On a terminal the screen is redrawn each time; otherwise it is
+// printed again when anything but times has changed. If the hub stops answering, the last screen stays, together with the
+// error.
+func (t *tool) watch(ctx context.Context, read func(context.Context) (*screenful, error)) error {
+	var last *screenful
 	shown := ""
 	for {
-		view, err := hub.view(ctx)
+		now, err := read(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // An interruption is how watching ends.
 		}
 		if err != nil && last == nil {
 			return err
 		}
-		if err == nil {
-			last = view
-		}
 		trouble := ""
-		if err != nil {
+		if err == nil {
+			last = now
+		} else {
 			trouble = text.Line(err.Error())
 		}
-		if state := last.state() + trouble; state != shown || isTerminal(t.Out) {
+		if state := last.state + trouble; state != shown || t.IsTerminal() {
 			shown = state
-			t.redraw(last, wide, trouble)
+			t.redraw(last, trouble)
 		}
-		timer := t.clock.NewTimer(watchEvery)
+		if last.over && err == nil {
+			return nil
+		}
+		timer := t.Clock.NewTimer(watchEvery)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -121,21 +182,21 @@ func (t *tool) watchStatus(ctx context.Context, wide bool) error {
 	}
 }
 
-// redraw shows the screen, with what is wrong with asking the hub.
-func (t *tool) redraw(view *fleetView, wide bool, trouble string) {
-	if isTerminal(t.Out) {
-		_, _ = fmt.Fprint(t.Out, "\x1b[H\x1b[2J")
+// redraw shows a screen, with the error of the last request to the hub.
+func (t *tool) redraw(shown *screenful, trouble string) {
+	if t.IsTerminal() {
+		t.Clear()
 	}
-	t.printFleet(t.Out, view, wide)
+	shown.print()
 	if trouble != "" {
-		t.tell("\n%s", paint(t.Out, yellow, "As last seen: "+trouble))
+		t.Resultf("\n%s", console.Paint(t.Out, console.Yellow, "As last seen: "+trouble))
 	}
-	if !isTerminal(t.Out) {
-		t.tell("")
+	if !t.IsTerminal() {
+		t.Resultf("")
 	}
 }
 
-// state differs whenever an object has changed.
+// state returns a value that changes whenever an object does.
 func (v *fleetView) state() string {
 	var state strings.Builder
 	for i := range v.members {
@@ -147,101 +208,86 @@ func (v *fleetView) state() string {
 	return state.String()
 }
 
-// view reads the fleet from the hub.
-func (s *site) view(ctx context.Context) (*fleetView, error) {
-	members, err := s.members(ctx)
+// readFleet lists the fleet on the hub.
+func readFleet(ctx context.Context, hub *site.Site) (*fleetView, error) {
+	members, err := hub.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
 	view := &fleetView{members: members}
-	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
+	for _, kind := range placedKinds {
 		list := kind.NewList()
-		if err := s.List(ctx, list); err != nil {
-			return nil, s.explain("listing objects of kind "+kind.Name, err)
+		if err := hub.List(ctx, list); err != nil {
+			return nil, hub.Explain("listing objects of kind "+kind.Name, err)
 		}
 		view.objects = append(view.objects, kind.Items(list)...)
 	}
 	return view, nil
 }
 
-// list is the view as one List.
-func (v *fleetView) list() (runtime.Object, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("List"))
-	list.SetAPIVersion("v1")
-	add := func(object runtime.Object, kind string) error {
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return fmt.Errorf("encoding an object: %w", err)
-		}
-		item := unstructured.Unstructured{Object: fields}
-		item.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(kind))
-		unstructured.RemoveNestedField(item.Object, "metadata", "managedFields")
-		list.Items = append(list.Items, item)
-		return nil
+// list returns the view as one List.
+func (v *fleetView) list() runtime.Object {
+	list := &corev1.List{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
+	add := func(object client.Object, kind string) {
+		object.GetObjectKind().SetGroupVersionKind(flotillav1.GroupVersion.WithKind(kind))
+		object.SetManagedFields(nil)
+		list.Items = append(list.Items, runtime.RawExtension{Object: object})
 	}
 	for i := range v.members {
-		if err := add(&v.members[i], "MemberCluster"); err != nil {
-			return nil, err
-		}
+		add(&v.members[i], flotillav1.KindMemberCluster)
 	}
 	for _, object := range v.objects {
-		if err := add(object, kindOf(object)); err != nil {
-			return nil, err
-		}
+		add(object, kindOf(object).Name)
 	}
-	return list, nil
-}
-
-// kindOf names the kind of an object of ours.
-func kindOf(object any) string {
-	if _, ok := object.(*flotillav1.NodePool); ok {
-		return fleet.NodePool.Name
-	}
-	return fleet.Redis.Name
-}
-
-// nameOf names an object of ours for people: redis/shop/cache.
-func nameOf(object fleet.Object) string {
-	parts := []string{strings.ToLower(kindOf(object))}
-	if object.GetNamespace() != "" {
-		parts = append(parts, object.GetNamespace())
-	}
-	return strings.Join(append(parts, object.GetName()), "/")
+	return list
 }
 
 // printFleet writes the screen.
-func (t *tool) printFleet(out io.Writer, view *fleetView, wide bool) {
-	_, _ = fmt.Fprintln(out, view.summary())
+func (t *tool) printFleet(view *fleetView, how layout) {
+	t.Resultf("%s", view.summary())
 	for _, section := range []struct{ title, condition string }{
 		{"Stalled until a person acts:", flotillav1.ConditionStalled}, {"Made again after they were gone:", flotillav1.ConditionCopyRecreated},
 	} {
 		if rows := t.withCondition(view, section.condition); len(rows) > 0 {
-			_, _ = fmt.Fprintln(out, "\n"+section.title)
-			listRows(out, []string{"OBJECT", "REASON", "SINCE", "MESSAGE"}, rows)
+			t.Resultf("\n%s", section.title)
+			t.listRows([]string{"OBJECT", "REASON", "SINCE", "MESSAGE"}, rows, how.limit(maxUnwell))
 		}
 	}
-	if len(view.members) > 0 {
-		_, _ = fmt.Fprintln(out)
-		t.printMembers(out, view.members, wide)
+	if members := how.selected(view.members); len(members) > 0 {
+		t.Resultf("")
+		t.printMembers(members, how)
 	}
-	unwell := t.unwell(view)
-	if len(unwell) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(out, "\nNot well:")
-	listRows(out, []string{"OBJECT", "CLUSTER", "READY", "REASON", "SINCE", "MESSAGE"}, unwell)
-}
-
-// listRows writes a table of at most maxUnwell rows.
-func listRows(out io.Writer, header []string, rows [][]cell) {
-	table(out, header, rows[:min(len(rows), maxUnwell)])
-	if more := len(rows) - maxUnwell; more > 0 {
-		_, _ = fmt.Fprintf(out, "and %d more\n", more)
+	if rows := t.unwell(view); len(rows) > 0 {
+		t.Resultf("\nNot well:")
+		t.listRows([]string{"OBJECT", "CLUSTER", "READY", "REASON", "SINCE", "MESSAGE"}, rows, how.limit(maxUnwell))
 	}
 }
 
-// summary is the fleet in one line.
+// limit returns the number of rows that are shown at most.
+func (l layout) limit(rows int) int {
+	if l.all {
+		return math.MaxInt
+	}
+	return rows
+}
+
+// selected returns the members to list.
+func (l layout) selected(members []flotillav1.MemberCluster) []flotillav1.MemberCluster {
+	if l.selector == nil || l.selector.Empty() {
+		return members
+	}
+	return slices.DeleteFunc(slices.Clone(members), func(member flotillav1.MemberCluster) bool { return !l.selector.Matches(labels.Set(member.Labels)) })
+}
+
+// listRows writes a table of at most limit rows.
+func (t *tool) listRows(header []string, rows [][]console.Cell, limit int) {
+	t.Table(header, rows[:min(len(rows), limit)])
+	if more := len(rows) - limit; more > 0 {
+		t.Resultf("and %d more", more)
+	}
+}
+
+// summary returns the fleet in one line.
 func (v *fleetView) summary() string {
 	ready := 0
 	for i := range v.members {
@@ -250,10 +296,10 @@ func (v *fleetView) summary() string {
 		}
 	}
 	parts := []string{fmt.Sprintf("Members %d/%d ready", ready, len(v.members))}
-	for _, kind := range []string{fleet.Redis.Name, fleet.NodePool.Name} {
+	for _, kind := range kindNames {
 		total, well := 0, 0
 		for _, object := range v.objects {
-			if kindOf(object) != kind {
+			if kindOf(object).Name != kind {
 				continue
 			}
 			total++
@@ -264,82 +310,4 @@ func (v *fleetView) summary() string {
 		parts = append(parts, fmt.Sprintf("%s %d/%d fully ready", kind, well, total))
 	}
 	return strings.Join(parts, " · ")
-}
-
-// printMembers writes the table of members.
-func (t *tool) printMembers(out io.Writer, members []flotillav1.MemberCluster, wide bool) {
-	header := []string{"MEMBER", "READY", "REASON", "VERSION", "REDIS", "NODEPOOLS", "NODES", "CREDENTIAL", "SINCE"}
-	if wide {
-		header = append(header, "ENDPOINT", "LABELS", "MESSAGE")
-	}
-	rows := make([][]cell, 0, len(members))
-	for i := range members {
-		member := &members[i]
-		ready := condition(member.Status.Conditions, flotillav1.ConditionReady)
-		counts := flotillav1.MemberClusterSummary{}
-		if member.Status.Summary != nil {
-			counts = *member.Status.Summary
-		}
-		row := []cell{
-			{text: member.Name},
-			{string(ready.Status), forStatus(ready.Status)},
-			{text: or(ready.Reason)},
-			{text: or(member.Status.KubernetesVersion)},
-			counted(counts.Redises, member), counted(counts.NodePools, member), counted(counts.Nodes, member),
-			t.credentialCell(member),
-			{text: t.ago(since(ready, member))},
-		}
-		if wide {
-			row = append(row, cell{text: or(member.Status.Endpoint)}, cell{text: or(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels)))}, cell{text: ready.Message})
-		}
-		rows = append(rows, row)
-	}
-	table(out, header, rows)
-}
-
-// counted shows how many are ready; in yellow when some are not.
-func counted(counts flotillav1.ObjectCounts, member *flotillav1.MemberCluster) cell {
-	if member.Status.Summary == nil {
-		return cell{text: "-"}
-	}
-	shown := cell{text: fmt.Sprintf("%d/%d", counts.Ready, counts.Total)}
-	if counts.Ready < counts.Total {
-		shown.colour = yellow
-	}
-	return shown
-}
-
-// credentialCell shows when the credential in use ends.
-func (t *tool) credentialCell(member *flotillav1.MemberCluster) cell {
-	known := member.Status.Credentials
-	switch {
-	case known == nil:
-		return cell{text: "-"}
-	case known.ExpirationTime == nil:
-		return cell{text: "no end", colour: faint}
-	}
-	shown := cell{text: t.in(known.ExpirationTime.Time)}
-	switch condition(member.Status.Conditions, flotillav1.ConditionCredentialsAccepted).Reason {
-	case flotillav1.ReasonExpiresSoon:
-		shown.colour = yellow
-	case flotillav1.ReasonExpired:
-		shown.colour = red
-	}
-	return shown
-}
-
-// entriesOf returns what a hub object says about each cluster.
-func entriesOf(object fleet.Object) []flotillav1.ClusterStatus {
-	var entries []flotillav1.ClusterStatus
-	switch o := object.(type) {
-	case *flotillav1.Redis:
-		for i := range o.Status.Clusters {
-			entries = append(entries, o.Status.Clusters[i].ClusterStatus)
-		}
-	case *flotillav1.NodePool:
-		for i := range o.Status.Clusters {
-			entries = append(entries, o.Status.Clusters[i].ClusterStatus)
-		}
-	}
-	return entries
 }

@@ -40,6 +40,7 @@ func TestPlugin(t *testing.T) {
 		{"rotate_prints_for_a_repository", (*story).rotatePrinted},
 		{"rotate_to_a_token_that_does_not_end", (*story).rotateLasting},
 		{"objects_are_placed", (*story).objects},
+		{"rollout_shows_and_pauses_a_change", (*story).rollout},
 		{"tree_follows_an_object_to_the_nodes", (*story).tree},
 		{"why_names_the_deepest_cause", (*story).why},
 		{"diff_tries_a_change_everywhere", (*story).diff},
@@ -93,7 +94,7 @@ func (s *story) registerTwice(t *testing.T) {
 	before := inventory(t, us1)
 	show(t, "register-again", "register us-1 --member-context us-1-admin",
 		s.fails([]string{`"us-1" is already registered`, "rotate us-1"}, "register", "us-1", "--member-context", "us-1-admin"))
-	s.fails([]string{`already registered as "us-1"`, "unregister us-1"}, "register", "us-2", "--member-context", "us-1-admin")
+	s.fails([]string{`registered as "us-1" already`, "unregister us-1"}, "register", "us-2", "--member-context", "us-1-admin")
 	s.fails([]string{`claimed by hub "hub"`, "unregister it there"}, "register", "us-2", "--member-context", "us-1-admin", "-o", "yaml")
 	if after := inventory(t, us1); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("the member has\n%s\nand had\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
@@ -126,6 +127,11 @@ func (s *story) status(t *testing.T) {
 		t.Errorf("the YAML is\n%s", yaml)
 	}
 	s.fails([]string{"json, yaml, wide"}, "status", "-o", "table")
+	s.fails([]string{"cannot be sorted", "name, since, credential"}, "status", "--sort", "size")
+	s.fails([]string{"is not a selector", "region=eu"}, "status", "-l", "=")
+	if got := s.must("status", "-l", "region=us").out; strings.Contains(got, "eu-1") || !strings.Contains(got, "us-1") {
+		t.Errorf("of one region it shows\n%s", got)
+	}
 	s.fails([]string{"the cluster cannot be reached"}, "status", "--context", "unreachable")
 }
 
@@ -134,7 +140,7 @@ func (s *story) statusWatch(t *testing.T) {
 	screen, ended := &screen{}, make(chan int)
 	go func() { ended <- s.runInto(ctx, strings.NewReader(""), screen, io.Discard, "status", "--watch") }()
 	s.eventually("the fleet shows", func() (bool, error) { return strings.Contains(screen.String(), "us-1"), nil })
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-clusters", Name: "broken", Labels: map[string]string{flotillav1.LabelCluster: "true"}}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.RegistrationNamespace, Name: "broken", Labels: map[string]string{flotillav1.LabelCluster: "true"}}}
 	ensure(t, hubServer, secret)
 	s.eventually("the broken registration shows", func() (bool, error) { return strings.Contains(screen.String(), "KeyMissing"), nil })
 	stop()
@@ -162,7 +168,7 @@ func (s *story) expiries(t *testing.T) {
 func (s *story) registration(name string) *corev1.Secret {
 	s.t.Helper()
 	secret := &corev1.Secret{}
-	if err := hubServer.Client.Get(context.Background(), client.ObjectKey{Namespace: "flotilla-clusters", Name: name}, secret); err != nil {
+	if err := hubServer.Client.Get(context.Background(), client.ObjectKey{Namespace: flotillav1.RegistrationNamespace, Name: name}, secret); err != nil {
 		s.t.Fatal(err)
 	}
 	return secret
@@ -252,7 +258,7 @@ func (s *story) fillTokens(ctx context.Context) {
 				continue
 			}
 			request := &authenticationv1.TokenRequest{}
-			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: serviceAccount}}
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.SystemNamespace, Name: flotillav1.HubServiceAccount}}
 			if err := eu1.Client.SubResource("token").Create(ctx, account, request); err != nil {
 				continue
 			}
@@ -293,7 +299,7 @@ func (s *story) unregister(t *testing.T) {
 		t.Errorf("the member has %s", strings.Join(there, ", "))
 	}
 	lease := &coordinationv1.Lease{}
-	err := eu1.Client.Get(context.Background(), client.ObjectKey{Namespace: systemNamespace, Name: serviceAccount}, lease)
+	err := eu1.Client.Get(context.Background(), client.ObjectKey{Namespace: flotillav1.SystemNamespace, Name: flotillav1.ClaimLease}, lease)
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the claim is there (%v)", err)
 	}

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -82,7 +83,7 @@ func newWorld(t *testing.T) *world {
 	if err := clientcmd.WriteToFile(*config, w.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{systemNamespace, "flotilla-clusters"} {
+	for _, name := range []string{flotillav1.SystemNamespace, flotillav1.RegistrationNamespace} {
 		ensure(t, hubServer, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return w
@@ -122,7 +123,7 @@ func (w *world) startManager() {
 		w.t.Fatalf("building the manager: %v\n%s", err, out)
 	}
 	var log bytes.Buffer
-	manager := exec.Command(binary, "--kubeconfig", w.kubeconfig, "--hub-id", hubID,
+	manager := exec.Command(binary, "--kubeconfig", w.kubeconfig, "--hub-id", hubID, "--registration-grace-seconds", "2",
 		"--metrics-bind-address=0", "--health-bind-address=0")
 	manager.Stdout, manager.Stderr = &log, &log
 	if err := manager.Start(); err != nil {
@@ -252,7 +253,7 @@ func (w *world) member(name string) *flotillav1.MemberCluster {
 // credentials counts the credentials of a registration in a member.
 func credentials(t *testing.T, cluster *testenv.Cluster, name string) []corev1.Secret {
 	t.Helper()
-	found, err := credentialsOf(context.Background(), &site{Client: cluster.Client}, name)
+	found, err := credentialsOf(context.Background(), &site.Site{Client: cluster.Client}, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func inventory(t *testing.T, cluster *testenv.Cluster) []string {
 		}
 	}
 	secrets := &corev1.SecretList{}
-	if err := cluster.Client.List(context.Background(), secrets, client.InNamespace(systemNamespace)); err != nil {
+	if err := cluster.Client.List(context.Background(), secrets, client.InNamespace(flotillav1.SystemNamespace)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range secrets.Items {
@@ -295,7 +296,7 @@ func inventory(t *testing.T, cluster *testenv.Cluster) []string {
 func (w *world) wantNothing(name string, member *testenv.Cluster) {
 	w.t.Helper()
 	secret := &corev1.Secret{}
-	err := hubServer.Client.Get(context.Background(), client.ObjectKey{Namespace: "flotilla-clusters", Name: name}, secret)
+	err := hubServer.Client.Get(context.Background(), client.ObjectKey{Namespace: flotillav1.RegistrationNamespace, Name: name}, secret)
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		w.t.Errorf("the registration of %q is there (%v)", name, err)
 	}

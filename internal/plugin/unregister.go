@@ -10,26 +10,27 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
-// unregister ends a member.
+// eventOffboarded is the reason of the event with which the hub releases a member.
+const eventOffboarded = "ClusterOffboarded"
+
+// unregister ends the membership of a cluster.
 type unregister struct {
 	*tool
 	context string
 	drain   bool
 	timeout time.Duration
 
-	hubSite, memberSite *site
-	member              *flotillav1.MemberCluster
-	secret              *corev1.Secret
+	membership
 }
 
 func newUnregister(t *tool) *cobra.Command {
@@ -37,78 +38,52 @@ func newUnregister(t *tool) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "unregister NAME [--member-context CONTEXT]",
 		Short: "End a member; everything in it stays",
-		Long: `End a member: delete the registration Secret and wait until the hub has let go. Every object in the member stays, the
-copies included; with --drain the copies are removed first.
+		Long: `End a member: delete the registration Secret and wait until the hub has released the member. Every object in the member stays,
+including the copies; with --drain the copies are removed first.
 
 With --member-context the hub's credentials are revoked in the member and the rights of config/member are removed there,
-once the hub has let go. The schemas stay, because deleting them would delete every Redis and NodePool.`,
+once the hub has released it. The schemas stay, because deleting them would delete every Redis and NodePool.`,
 		Example: `  kubectl flotilla unregister eu-1 --member-context eu-1-admin
   kubectl flotilla unregister eu-1 --drain`,
 		Args:              exactlyOne("the NAME of the member"),
-		ValidArgsFunction: t.completeMembers,
+		ValidArgsFunction: t.CompleteMember,
 		RunE:              func(c *cobra.Command, args []string) error { return u.run(c.Context(), args[0]) },
 	}
 	c.Flags().StringVar(&u.context, "member-context", "", "Context of an administrator of the member, to revoke the hub's access there")
 	c.Flags().BoolVar(&u.drain, "drain", false, "Remove the hub's copies from the member first")
 	c.Flags().DurationVar(&u.timeout, "timeout", 5*time.Minute, "How long to wait for the hub, and with --drain for the copies to go")
-	_ = c.RegisterFlagCompletionFunc("member-context", t.completeContexts)
+	_ = c.RegisterFlagCompletionFunc("member-context", t.CompleteContexts)
 	return c
 }
 
 func (u *unregister) run(ctx context.Context, name string) error {
 	var err error
-	if u.hubSite, err = u.hub(); err != nil {
+	if u.membership, err = u.membershipOf(ctx, name, u.context); err != nil {
 		return err
 	}
-	if u.member, err = u.hubSite.memberNamed(ctx, name); err != nil {
-		return err
-	}
-	if u.secret, err = u.hubSite.registration(ctx, u.member); err != nil {
-		return err
-	}
-	if u.context != "" {
-		if u.memberSite, err = u.memberByContext(u.context); err != nil {
-			return err
-		}
-		if err := u.memberSite.mustBe(ctx, u.member); err != nil {
-			return err
-		}
-	}
-	u.say("Unregistering %s", name)
+	u.Notef("Unregistering %s", name)
 	if u.drain {
-		if err := u.stage(ctx, "drain", u.drainCopies); err != nil {
+		if err := u.Stage(ctx, "drain", u.drainCopies); err != nil {
 			return err
 		}
 	}
-	told, err := u.hubSite.toldOf(ctx, name, "ClusterOffboarded")
+	before, err := u.hub.EventsOf(ctx, name, eventOffboarded)
 	if err != nil {
 		return err
 	}
-	if err := u.stage(ctx, "registration", u.deleteRegistration); err != nil {
+	if err := u.Stage(ctx, "registration", u.deleteRegistration); err != nil {
 		return err
 	}
-	u.tellLeftovers(ctx, told)
-	if u.memberSite == nil {
-		u.say("%s is no member any more. Its objects stay, and so do the hub's ServiceAccount, rights and tokens in namespace %s there:", name, systemNamespace)
-		u.say("revoke them with kubectl delete -n %s serviceaccount %s, with a context of the member", systemNamespace, serviceAccount)
+	u.noteLeftovers(ctx, before)
+	if u.site == nil {
+		u.Notef("%s is no member any more. Its objects stay, and so do the hub's ServiceAccount, rights and tokens in namespace %s there:", name, flotillav1.SystemNamespace)
+		u.Notef("revoke them with kubectl delete -n %s serviceaccount %s, with a context of the member", flotillav1.SystemNamespace, flotillav1.HubServiceAccount)
 		return nil
 	}
-	if err := u.stage(ctx, "access", u.revokeAccess); err != nil {
+	if err := u.Stage(ctx, "access", u.revokeAccess); err != nil {
 		return err
 	}
-	u.say("%s is no member any more. Its objects stay.", name)
-	return nil
-}
-
-// mustBe makes sure that a cluster is the one which the hub knows by a name.
-func (s *site) mustBe(ctx context.Context, member *flotillav1.MemberCluster) error {
-	uid, err := s.identity(ctx)
-	if err != nil {
-		return err
-	}
-	if member.Status.UID != "" && types.UID(member.Status.UID) != uid {
-		return &fault{fmt.Errorf("%s is not member %q: the UID of its kube-system is %s, and the hub knows %s", s.called, member.Name, uid, member.Status.UID), s.remedy}
-	}
+	u.Notef("%s is no member any more. Its objects stay.", name)
 	return nil
 }
 
@@ -116,94 +91,80 @@ func (s *site) mustBe(ctx context.Context, member *flotillav1.MemberCluster) err
 func (u *unregister) drainCopies(ctx context.Context, doing func(string)) (string, error) {
 	before := u.secret.DeepCopy()
 	metav1.SetMetaDataAnnotation(&u.secret.ObjectMeta, flotillav1.AnnotationDrain, "true")
-	if err := u.hubSite.Patch(ctx, u.secret, client.MergeFrom(before)); err != nil {
-		return "", u.hubSite.explain("annotating the registration with "+flotillav1.AnnotationDrain, err)
+	if err := u.hub.Patch(ctx, u.secret, client.MergeFrom(before)); err != nil {
+		return "", u.hub.Explain("annotating the registration with "+flotillav1.AnnotationDrain, err)
 	}
 	var drained metav1.Condition
-	done, err := poll(ctx, u.timeout, func(ctx context.Context) (bool, error) {
-		if err := u.hubSite.Get(ctx, client.ObjectKeyFromObject(u.member), u.member); err != nil {
+	done, err := site.Wait(ctx, u.timeout, func(ctx context.Context) (bool, error) {
+		if err := u.hub.Get(ctx, client.ObjectKeyFromObject(u.member), u.member); err != nil {
 			return false, err
 		}
 		drained = condition(u.member.Status.Conditions, flotillav1.ConditionDrained)
-		doing(or(drained.Message))
+		doing(console.OrDash(drained.Message))
 		return drained.Status == metav1.ConditionTrue, nil
 	})
 	if err == nil && !done {
-		return "", faultf("solve that and run this again, or take annotation "+flotillav1.AnnotationDrain+" off the registration: the member goes on being drained",
-			"after %s the member is not drained: %s: %s", u.timeout, or(drained.Reason), or(drained.Message))
+		return "", console.Faultf("solve that and run this again, or take annotation "+flotillav1.AnnotationDrain+" off the registration: the member goes on being drained",
+			"after %s the member is not drained: %s: %s", u.timeout, console.OrDash(drained.Reason), console.OrDash(drained.Message))
 	}
-	return drained.Message, u.hubSite.explain("waiting for the drain", err)
+	return drained.Message, u.hub.Explain("waiting for the drain", err)
 }
 
-// deleteRegistration deletes the Secret as it was seen and waits until the hub has let go.
+// deleteRegistration deletes the Secret as it was read and waits until the hub has released the member. The annotation
+// spares the grace period; without the right to set it, the hub takes its time.
 func (u *unregister) deleteRegistration(ctx context.Context, doing func(string)) (string, error) {
-	err := u.hubSite.Delete(ctx, u.secret, client.Preconditions{UID: new(u.secret.UID)})
-	if client.IgnoreNotFound(err) != nil {
-		return "", u.hubSite.explain("deleting the registration", err)
+	before := u.secret.DeepCopy()
+	metav1.SetMetaDataAnnotation(&u.secret.ObjectMeta, flotillav1.AnnotationUnregister, "true")
+	err := u.hub.Patch(ctx, u.secret, client.MergeFrom(before))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
+		return "", u.hub.Explain("annotating the registration with "+flotillav1.AnnotationUnregister, err)
 	}
-	gone, err := u.awaitGone(ctx, u.hubSite, u.member.Name, u.timeout, doing)
+	err = u.hub.Delete(ctx, u.secret, client.Preconditions{UID: new(u.secret.UID)})
+	if client.IgnoreNotFound(err) != nil {
+		return "", u.hub.Explain("deleting the registration", err)
+	}
+	gone, err := awaitGone(ctx, u.hub, u.member.Name, u.timeout, doing)
 	if err == nil && !gone {
-		return "", faultf("make sure that the manager runs; if another registration asks for the name, it holds it now",
+		return "", console.Faultf("make sure that the manager runs; if another registration asks for the name, it holds it now",
 			"the Secret %s/%s is deleted, but MemberCluster %q is there after %s", u.secret.Namespace, u.secret.Name, u.member.Name, u.timeout)
 	}
-	return fmt.Sprintf("Secret %s/%s deleted, the hub has let go", u.secret.Namespace, u.secret.Name), u.hubSite.explain("waiting for the hub to let go", err)
+	return fmt.Sprintf("Secret %s/%s deleted, the hub has let go", u.secret.Namespace, u.secret.Name), u.hub.Explain("waiting for the hub to let go", err)
 }
 
-// tellLeftovers repeats what the hub could not take back from the member. That is only told by an event.
-func (u *unregister) tellLeftovers(ctx context.Context, before notes) {
-	now, err := u.hubSite.toldOf(ctx, u.member.Name, "ClusterOffboarded")
+// noteLeftovers repeats what the hub could not remove from the member, which only an event says.
+func (u *unregister) noteLeftovers(ctx context.Context, before site.Events) {
+	now, err := u.hub.EventsOf(ctx, u.member.Name, eventOffboarded)
 	if err != nil {
 		return
 	}
-	for _, event := range now.since(before) {
+	for _, event := range now.Since(before) {
 		if event.Type == corev1.EventTypeWarning {
-			u.say("  %s %s", paint(u.ErrOut, yellow, "!"), event.Note)
+			u.Notef("  %s %s", console.Paint(u.ErrOut, console.Yellow, "!"), event.Note)
 		}
 	}
 }
 
-// revokeAccess takes the hub's credentials and rights back in the member.
+// revokeAccess revokes the credentials of the hub in the member and removes its rights there.
 func (u *unregister) revokeAccess(ctx context.Context, doing func(string)) (string, error) {
-	lease := &coordinationv1.Lease{}
-	err := u.memberSite.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: serviceAccount}, lease)
+	claim, err := u.site.Claim(ctx)
 	if client.IgnoreNotFound(err) != nil {
-		return "", u.memberSite.explain("reading the claim", err)
+		return "", err
 	}
-	secrets, err := credentialsOf(ctx, u.memberSite, u.member.Name)
+	revoked, err := revokeAll(ctx, u.site, u.member.Name, "", doing)
 	if err != nil {
 		return "", err
 	}
-	for i := range secrets {
-		doing("revoking " + secrets[i].Name)
-		if err := revoke(ctx, u.memberSite, &credential{secret: &secrets[i]}); err != nil {
-			return "", err
-		}
-	}
-	result := fmt.Sprintf("%d %s revoked", len(secrets), plural(len(secrets), "token"))
-	if hubID, alive := u.claimant(lease); alive {
-		return result + fmt.Sprintf("; the rights stay, because hub %q works with the member", hubID), nil
+	result := console.Count(revoked, "token") + " revoked"
+	if claim.HeldAt(u.Clock.Now()) {
+		return result + fmt.Sprintf("; the rights stay, because hub %q works with the member", claim.HubID()), nil
 	}
 	objects, err := memberManifests()
 	if err != nil {
 		return "", err
 	}
-	var rights []*unstructured.Unstructured
-	for _, object := range objects {
-		if isRights(object) {
-			rights = append(rights, object)
-		}
-	}
-	removed, left := removeObjects(ctx, u.memberSite, rights)
+	removed, left := removeObjects(ctx, u.site, rightsAmong(objects))
 	if len(left) > 0 {
-		return "", faultf("delete them with a context of an administrator", "not removed from the member: %s", strings.Join(left, ", "))
+		return "", console.Faultf("delete them with a context of an administrator", "not removed from the member: %s", strings.Join(left, ", "))
 	}
 	return fmt.Sprintf("%s, %d objects with the hub's rights removed", result, removed), nil
-}
-
-// plural adds an s unless there is one.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return noun
-	}
-	return noun + "s"
 }

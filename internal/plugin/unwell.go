@@ -11,15 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 )
 
-// withCondition lists what has a condition that a person has to look at: members first, because it may be why objects have it.
-func (t *tool) withCondition(view *fleetView, conditionType string) [][]cell {
-	var rows [][]cell
+// withCondition lists what has a condition that needs a person. Members come first, because they may be the cause.
+func (t *tool) withCondition(view *fleetView, conditionType string) [][]console.Cell {
+	var rows [][]console.Cell
 	add := func(name string, conditions []metav1.Condition) {
 		found := condition(conditions, conditionType)
 		if found.Status == metav1.ConditionTrue {
-			rows = append(rows, []cell{{text: name}, {found.Reason, red}, {text: t.ago(&found.LastTransitionTime)}, {text: found.Message}})
+			rows = append(rows, []console.Cell{{Text: name}, {Text: found.Reason, Colour: console.Red}, {Text: t.Ago(&found.LastTransitionTime)}, {Text: found.Message}})
 		}
 	}
 	for i := range view.members {
@@ -31,18 +32,18 @@ func (t *tool) withCondition(view *fleetView, conditionType string) [][]cell {
 	return rows
 }
 
-// unwell lists what is not well: what is placed from the hub, by cluster, and what members have of their own.
-func (t *tool) unwell(view *fleetView) [][]cell {
-	var rows [][]cell
+// unwell lists what is not ready: hub objects by cluster, and objects that members have of their own.
+func (t *tool) unwell(view *fleetView) [][]console.Cell {
+	var rows [][]console.Cell
 	add := func(name, cluster string, ready metav1.ConditionStatus, reason string, since *metav1.Time, message string) {
-		rows = append(rows, []cell{
-			{text: name}, {text: cluster}, {string(ready), forStatus(ready)}, {text: or(reason)}, {text: t.ago(since)}, {text: or(cmp.Or(message, meaningOf(reason)))},
+		rows = append(rows, []console.Cell{
+			{Text: name}, {Text: cluster}, console.Status(ready), {Text: console.OrDash(reason)}, {Text: t.Ago(since)}, {Text: console.OrDash(cmp.Or(message, meaningOf(reason)))},
 		})
 	}
 	placed := map[string]bool{}
 	for _, object := range view.objects {
 		entries := 0
-		for _, name := range clustersOf(object, "") {
+		for _, name := range clustersOf(object) {
 			placed[nameOf(object)+"@"+name] = true
 		}
 		for _, entry := range entriesOf(object) {
@@ -60,22 +61,16 @@ func (t *tool) unwell(view *fleetView) [][]cell {
 	for i := range view.members {
 		member := &view.members[i]
 		for _, item := range member.Status.Attention {
-			name := strings.ReplaceAll(strings.ToLower(item.Kind)+"/"+item.Namespace+"/"+item.Name, "//", "/")
-			// The hub object knows more about its copy, and sooner. What was given up is no copy of it any more.
+			name := pathOf(item.Kind, item.Namespace, item.Name)
+			// The hub object knows more about its copy, and sooner. An orphaned copy is not its own any more.
 			if placed[name+"@"+member.Name] && item.Reason != flotillav1.ReasonOrphaned {
 				continue
 			}
 			add(name, member.Name, metav1.ConditionFalse, item.Reason, item.Since, "")
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b []cell) int { return strings.Compare(a[0].text+"@"+a[1].text, b[0].text+"@"+b[1].text) })
+	slices.SortStableFunc(rows, func(a, b []console.Cell) int {
+		return strings.Compare(a[0].Text+"@"+a[1].Text, b[0].Text+"@"+b[1].Text)
+	})
 	return rows
-}
-
-// since is when a condition changed, or when its object was created if it does not have the condition yet.
-func since(c metav1.Condition, object metav1.Object) *metav1.Time {
-	if c.LastTransitionTime.IsZero() {
-		return new(object.GetCreationTimestamp())
-	}
-	return &c.LastTransitionTime
 }

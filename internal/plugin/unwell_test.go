@@ -5,25 +5,32 @@ package plugin
 
 import (
 	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // printed returns the screen of a fleet.
-func printed(view *fleetView) string {
+func printed(view *fleetView) string { return printedAs(view, layout{}) }
+
+func printedAs(view *fleetView, how layout) string {
 	var out bytes.Buffer
-	t := &tool{IOStreams: genericiooptions.IOStreams{Out: &out}, clock: clocktesting.NewFakeClock(now)}
-	t.printFleet(&out, view, false)
+	t := &tool{Console: console.New(genericiooptions.IOStreams{Out: &out}, clocktesting.NewFakeClock(now))}
+	t.printFleet(view, how)
 	return out.String()
 }
 
@@ -86,6 +93,55 @@ func TestPrintFleet_shows_first_what_is_stalled(t *testing.T) {
 			t.Fatalf("%q is not where it should be:\n%s", part, screen)
 		}
 		last += at
+	}
+}
+
+func TestPrintFleet_lists_of_many_members_those_that_need_attention(t *testing.T) {
+	view := &fleetView{}
+	for i := range 40 {
+		member := flotillav1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%02d", i), Labels: map[string]string{"region": []string{"eu", "us"}[i%2]}}}
+		ready := metav1.Condition{Type: flotillav1.ConditionReady, Status: metav1.ConditionTrue, Reason: flotillav1.ReasonConnected, LastTransitionTime: metav1.NewTime(now.Add(-time.Duration(i) * time.Minute))}
+		switch i {
+		case 20, 31:
+			ready.Status, ready.Reason = metav1.ConditionUnknown, flotillav1.ReasonProbeFailed
+		case 39:
+			ready.Status, ready.Reason = metav1.ConditionFalse, flotillav1.ReasonKeyMissing
+		case 38:
+			member.Status.Summary = &flotillav1.MemberClusterSummary{Nodes: flotillav1.ObjectCounts{Total: 3, Ready: 2}}
+		}
+		if end := metav1.NewTime(now.Add(time.Duration(100-i) * time.Hour)); i > 0 {
+			member.Status.Credentials = &flotillav1.CredentialStatus{ExpirationTime: &end}
+		}
+		member.Status.Conditions = []metav1.Condition{ready}
+		view.members = append(view.members, member)
+	}
+	names := func(screen string) []string { return regexp.MustCompile(`(?m)^m-\d\d`).FindAllString(screen, -1) }
+	screen := printed(view)
+	if got := names(screen); len(got) != 30 || !slices.Equal(got[:5], []string{"m-39", "m-20", "m-31", "m-38", "m-00"}) {
+		t.Errorf("it lists %v", got)
+	}
+	for _, want := range []string{"Members 37/40 ready", "Members that are not ready: 2 ProbeFailed, 1 KeyMissing\n", "and 10 more; --all shows them\n"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("it lacks %q:\n%s", want, screen)
+		}
+	}
+	if got := names(printedAs(view, layout{all: true})); len(got) != 40 || got[0] != "m-00" {
+		t.Errorf("with --all it lists %v", got)
+	}
+	selector, err := labels.Parse("region=us")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(printedAs(view, layout{selector: selector})); len(got) != 20 || got[0] != "m-01" {
+		t.Errorf("of one region it lists %v", got)
+	}
+	for order, want := range map[string]string{bySince: "m-00 m-01 m-02", byCredential: "m-39 m-38 m-37"} {
+		if got := strings.Join(names(printedAs(view, layout{all: true, sort: order}))[:3], " "); got != want {
+			t.Errorf("by %s it begins with %s", order, got)
+		}
+	}
+	if got := names(printedAs(view, layout{all: true, sort: byCredential})); got[39] != "m-00" {
+		t.Errorf("by credential it ends with %s", got[39])
 	}
 }
 

@@ -7,21 +7,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/docs"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
@@ -33,8 +31,8 @@ func newWhy(t *tool) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why (redis|nodepool)/NAME -c CLUSTER",
 		Short: "Say why an object is not ready in a cluster, and what to do",
-		Long: `Say why an object is not ready in a cluster: follow it down from the hub, name the deepest thing that is not well and
-since when, what that means and what to do, and show the last warnings about it.` + waysHelp,
+		Long: `Say why an object is not ready in a cluster: follow it down from the hub, name the deepest object that is not well, since
+when, what that means and what to do, and show the last warnings about it.` + site.MembersHelp,
 		Example:           `  kubectl flotilla why redis/cache -n shop -c eu-1`,
 		Args:              oneObject,
 		ValidArgsFunction: t.completeTargets,
@@ -42,71 +40,58 @@ since when, what that means and what to do, and show the last warnings about it.
 			return t.why(c.Context(), strings.Join(args, "/"), cluster)
 		},
 	}
-	c.Flags().StringVarP(&cluster, "cluster", "c", "", "The cluster (required)")
-	_ = c.RegisterFlagCompletionFunc("cluster", t.completeClusters)
-	t.addMemberContext(c)
+	t.addCluster(c, &cluster, "The cluster (required)")
+	t.AddMemberContexts(c)
 	return c
 }
 
 func (t *tool) why(ctx context.Context, argument, cluster string) error {
-	of, err := t.parseTarget(argument)
+	of, object, ways, err := t.find(ctx, argument)
 	if err != nil {
 		return err
 	}
 	if cluster == "" {
-		return faultf("name it with -c CLUSTER; "+of.command("tree")+" shows them all", "the cluster is missing")
+		return console.Faultf("name it with -c CLUSTER; "+of.command("tree")+" shows them all", "the cluster is missing")
 	}
-	hub, err := t.hub()
+	member, err := ways.Hub.Member(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	object, err := of.read(ctx, hub)
-	if err != nil {
-		return err
-	}
-	member, err := hub.memberNamed(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	into, err := t.waysInto(ctx, hub)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(clustersOf(object, ""), cluster) {
-		t.tell("%s is not in %s: %s", of, cluster, notChosen(object, member))
+	if !slices.Contains(clustersOf(object), cluster) {
+		t.Resultf("%s is not in %s: %s", of, cluster, notChosen(object, member))
 		return nil
 	}
-	seen, err := t.clusterBranch(ctx, into, object, of, cluster)
-	if err != nil {
-		return err
+	seen := clusterBranch(ctx, ways, object, of, cluster)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	root := ofCondition(of.kind.Name, strings.Trim(of.key.Namespace+"/"+of.key.Name, "/"), *object.GetConditions())
+	root := of.branch(object)
 	root.below = []*branch{seen}
 	t.tellFirst(of.String(), *object.GetConditions())
 	t.tellFirst("membercluster/"+member.Name, member.Status.Conditions)
 	t.printTree(root)
-	t.tell("")
+	t.Resultf("")
 	cause := causeOf(seen, member)
 	if cause == nil {
-		t.tell("%s is well in %s.", of, cluster)
+		t.Resultf("%s is well in %s.", of, cluster)
 		return nil
 	}
 	text := "Because: " + cause.title() + " is not ready"
 	if cause.since != nil && !cause.since.IsZero() {
-		text += " for " + t.ago(cause.since)
+		text += " for " + t.Ago(cause.since)
 	}
-	text += ": " + or(cause.reason)
+	text += ": " + console.OrDash(cause.reason)
 	if cause.detail != "" {
 		text += ": " + cause.detail
 	}
-	t.tell("%s", paint(t.Out, red, text))
+	t.Resultf("%s", console.Paint(t.Out, console.Red, text))
 	if meaning := meaningOf(cause.reason); meaning != "" {
-		t.tell("What it means: %s", meaning)
+		t.Resultf("What it means: %s", meaning)
 	}
-	return t.warnings(ctx, into, member, of)
+	return t.warnings(ctx, ways, member, of)
 }
 
-// tellFirst says first what a person has to do something about.
+// tellFirst writes the conditions of an object that need a person.
 func (t *tool) tellFirst(name string, conditions []metav1.Condition) {
 	for _, said := range []struct{ conditionType, words string }{
 		{flotillav1.ConditionStalled, "is stalled for"}, {flotillav1.ConditionCopyRecreated, "has copies that were made again, known for"},
@@ -115,15 +100,15 @@ func (t *tool) tellFirst(name string, conditions []metav1.Condition) {
 		if found.Status != metav1.ConditionTrue {
 			continue
 		}
-		t.tell("%s", paint(t.Out, red, fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.ago(&found.LastTransitionTime), found.Reason, found.Message)))
+		t.Resultf("%s", console.Paint(t.Out, console.Red, fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.Ago(&found.LastTransitionTime), found.Reason, found.Message)))
 		if meaning := meaningOf(found.Reason); meaning != "" {
-			t.tell("What it means: %s", meaning)
+			t.Resultf("What it means: %s", meaning)
 		}
-		t.tell("")
+		t.Resultf("")
 	}
 }
 
-// notChosen says why a member is not among those of an object.
+// notChosen returns why an object is not placed in a member.
 func notChosen(object fleet.Object, member *flotillav1.MemberCluster) string {
 	placement := placementOf(object)
 	switch {
@@ -133,16 +118,16 @@ func notChosen(object fleet.Object, member *flotillav1.MemberCluster) string {
 		return "the registration has not been accepted: " + firstUnmet(member).Message
 	case placement.ClusterSelector != nil:
 		return "its clusterSelector is " + metav1.FormatLabelSelector(placement.ClusterSelector) + ", and the member has the labels " +
-			or(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels))) + "; or the member does not take part in the kind or the namespace (annotations of its registration)"
+			console.OrDash(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels))) + "; or the member does not take part in the kind or the namespace (annotations of its registration)"
 	}
-	return "its placement names " + or(strings.Join(placement.Clusters, ", "))
+	return "its placement names " + console.OrDash(strings.Join(placement.Clusters, ", "))
 }
 
-// causeOf is the deepest thing that is not well; nil when all is.
+// causeOf returns the deepest branch that is not ready, or nil when all are.
 func causeOf(seen *branch, member *flotillav1.MemberCluster) *branch {
 	if ready := condition(member.Status.Conditions, flotillav1.ConditionReady); ready.Status != metav1.ConditionTrue {
 		unmet := firstUnmet(member)
-		return &branch{kind: "MemberCluster", name: member.Name, ready: unmet.Status, reason: unmet.Reason, since: sinceOf(unmet), detail: unmet.Message}
+		return &branch{kind: flotillav1.KindMemberCluster, name: member.Name, ready: unmet.Status, reason: unmet.Reason, since: &unmet.LastTransitionTime, detail: unmet.Message}
 	}
 	if seen.ready == metav1.ConditionTrue {
 		return nil
@@ -157,40 +142,27 @@ func causeOf(seen *branch, member *flotillav1.MemberCluster) *branch {
 			}
 		}
 	}
-	// What the hub says is the better answer when the copy is missing or only waits for the hub.
+	// The hub knows the cause when the copy is missing or only waits for the hub.
 	if cause.reason == "NotFound" && cause.kind != "Node" && seen.reason != "" {
 		return seen
 	}
 	return cause
 }
 
-// meanings are the rows of docs/conditions.md, by reason.
-var meanings = sync.OnceValue(func() map[string]string {
-	found := map[string]string{}
-	for _, match := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\| (.+) \\|$").FindAllStringSubmatch(docs.Conditions, -1) {
-		text := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(match[2], "$1")
-		found[match[1]] = strings.ReplaceAll(text, "`", "")
-	}
-	return found
-})
-
-// meaningOf says what a reason of ours means and what to do.
-func meaningOf(reason string) string { return meanings()[reason] }
-
-// warnings shows the last warnings about an object and its parts in a member, or about the object on the hub where the
-// member's cannot be read.
-func (t *tool) warnings(ctx context.Context, into *ways, member *flotillav1.MemberCluster, of target) error {
-	from, err := into.into(ctx, member)
+// warnings shows the last warnings about an object and its parts in a member, or those on the hub when the member's cannot
+// be read.
+func (t *tool) warnings(ctx context.Context, ways *site.Ways, member *flotillav1.MemberCluster, of target) error {
+	from, err := ways.Into(ctx, member)
 	if err != nil {
-		from = into.hub
+		from = ways.Hub
 	}
-	list := &eventsv1.EventList{}
-	namespace := cmp.Or(of.key.Namespace, metav1.NamespaceDefault)
-	if err := from.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"type": corev1.EventTypeWarning}); err != nil {
-		// Whoever may not read events, as the hub's own ServiceAccount in a member, gets what the hub was told.
-		list = &eventsv1.EventList{}
-		if err := into.hub.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"type": corev1.EventTypeWarning}); err != nil {
-			return into.hub.explain("listing events", err)
+	list, options := &eventsv1.EventList{}, []client.ListOption{
+		client.InNamespace(cmp.Or(of.key.Namespace, metav1.NamespaceDefault)), client.MatchingFields{"type": corev1.EventTypeWarning},
+	}
+	if err := from.List(ctx, list, options...); err != nil {
+		// The hub's own ServiceAccount, for one, may not read events in a member.
+		if err := ways.Hub.List(ctx, list, options...); err != nil {
+			return ways.Hub.Explain("listing events", err)
 		}
 	}
 	about := slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {
@@ -201,17 +173,17 @@ func (t *tool) warnings(ctx context.Context, into *ways, member *flotillav1.Memb
 	if len(about) == 0 {
 		return nil
 	}
-	t.tell("\nLast warnings:")
-	var rows [][]cell
+	t.Resultf("\nLast warnings:")
+	var rows [][]console.Cell
 	for i := range about[:min(len(about), maxWarnings)] {
 		event := &about[i]
-		rows = append(rows, []cell{{text: t.ago(timeOf(event))}, {text: event.Regarding.Kind + " " + event.Regarding.Name}, {text: event.Reason}, {text: text.Line(event.Note)}})
+		rows = append(rows, []console.Cell{{Text: t.Ago(timeOf(event))}, {Text: event.Regarding.Kind + " " + event.Regarding.Name}, {Text: event.Reason}, {Text: text.Line(event.Note)}})
 	}
-	table(t.Out, []string{"AGO", "OBJECT", "REASON", "NOTE"}, rows)
+	t.Table([]string{"AGO", "OBJECT", "REASON", "NOTE"}, rows)
 	return nil
 }
 
-// timeOf is when an event was last told.
+// timeOf returns when an event was last recorded.
 func timeOf(event *eventsv1.Event) *metav1.Time {
 	switch {
 	case event.Series != nil:
@@ -222,12 +194,4 @@ func timeOf(event *eventsv1.Event) *metav1.Time {
 		return &event.DeprecatedLastTimestamp
 	}
 	return &event.CreationTimestamp
-}
-
-// sinceOf is when a condition last changed.
-func sinceOf(c metav1.Condition) *metav1.Time { return new(c.LastTransitionTime) }
-
-// placementOf is the placement of an object of the hub; an empty one when there is none.
-func placementOf(object fleet.Object) flotillav1.Placement {
-	return ptr.Deref(object.GetPlacement(), flotillav1.Placement{})
 }

@@ -1,8 +1,8 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package roster tells placement and roll-up about members in the words of package fleet, so that both see the same: what
-// the pool knows, and until it has read a registration, what has been published of it.
+// Package roster converts members to the form of package fleet, so that placement and roll-up see the same members: the
+// snapshots of the pool and, until the pool has read a registration, its published MemberCluster.
 package roster
 
 import (
@@ -18,26 +18,26 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// The messages about members that cannot be seen are the same at every attempt to reach one, so that an outage is
-// written once. The MemberCluster has the details.
+// The messages about members that are not visible do not change with each attempt to connect, so that an outage leads to
+// one write. The MemberCluster has the details.
 const (
 	unreachable = "The cluster cannot be reached; numbers are the last known ones"
-	notServing  = "The cluster does not take part in this kind"
-	switchedOff = "The kind is off in the cluster; its MemberCluster says why; numbers are the last known ones"
-	// NotConnected is about a member without caches.
-	NotConnected = "The cluster is not ready; its MemberCluster says why"
+	notServing  = "The kind is not enabled for the cluster"
+	switchedOff = "The kind is off in the cluster, see its MemberCluster; numbers are the last known ones"
+	// NotConnected is the message for a member without caches.
+	NotConnected = "The cluster is not ready, see its MemberCluster"
 )
 
-// Roster is the members from the point of view of a kind.
+// Roster provides the members as seen by one kind.
 type Roster struct {
-	// Kind is its name.
+	// Kind is the name of the kind.
 	Kind string
 	// Hub reads MemberClusters, from the hub's cache.
 	Hub     client.Reader
 	Members clusters.Directory
 }
 
-// Find returns what is known about one member; false when the name is not registered. It does not look at any other.
+// Find returns one member, or false if the name is not registered. It reads no other member.
 func (r Roster) Find(ctx context.Context, name string) (fleet.Member, bool, error) {
 	if snapshot, registered := r.Members.Snapshot(multicluster.ClusterName(name)); registered {
 		return r.Member(snapshot), true, nil
@@ -52,7 +52,7 @@ func (r Roster) Find(ctx context.Context, name string) (fleet.Member, bool, erro
 	return fleet.Published(published), true, nil
 }
 
-// All returns what is known about every registered member, sorted by name.
+// All returns all registered members, sorted by name.
 func (r Roster) All(ctx context.Context) ([]fleet.Member, error) {
 	published := &flotillav1.MemberClusterList{}
 	if err := r.Hub.List(ctx, published, client.UnsafeDisableDeepCopy); err != nil {
@@ -66,7 +66,7 @@ func (r Roster) All(ctx context.Context) ([]fleet.Member, error) {
 	return fleet.Members(known, published.Items), nil
 }
 
-// Member says what a snapshot means for the kind.
+// Member converts a snapshot of a member for the kind.
 func (r Roster) Member(snapshot clusters.Snapshot) fleet.Member {
 	member := fleet.Member{
 		Name:       string(snapshot.Name),

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// auditPolicy has everything counted that comes from outside. Watches are told when they begin and when they end.
+// auditPolicy has everything counted that comes from outside. Watches are written when they begin and when they end.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -47,18 +47,18 @@ type Audited struct {
 	} `json:"responseStatus"`
 }
 
-// IsList says whether a collection was listed, by a list or by a watch that begins with one.
+// IsList reports whether a collection was listed, by a list or by a watch that begins with one.
 func (a Audited) IsList() bool {
 	return (a.Verb == "list" && a.Stage == "ResponseComplete") ||
 		(a.Verb == "watch" && a.Stage == "ResponseStarted" && strings.Contains(a.RequestURI, "sendInitialEvents=true"))
 }
 
-// IsResume says whether a watch was opened that goes on where an earlier one ended.
+// IsResume reports whether a watch was opened that goes on where an earlier one ended.
 func (a Audited) IsResume() bool {
 	return a.Verb == "watch" && a.Stage == "ResponseStarted" && !strings.Contains(a.RequestURI, "sendInitialEvents=true")
 }
 
-// IsWrite says whether the request was to change something and has been answered.
+// IsWrite reports whether the request was to change something and has been answered.
 func (a Audited) IsWrite() bool {
 	switch a.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -79,7 +79,7 @@ func (c *Cluster) AuditMark(t testing.TB) int64 {
 }
 
 // AuditedSince returns the requests after a mark that keep returns true for. The log is complete up to any answer that
-// was received, except that a request is told a moment after its answer.
+// was received, except that a request is written a moment after its answer.
 func (c *Cluster) AuditedSince(t testing.TB, mark int64, keep func(Audited) bool) []Audited {
 	t.Helper()
 	file, err := os.Open(c.auditLog())

@@ -26,7 +26,7 @@ const (
 	Terminating Health = "Terminating"
 )
 
-// HealthOf says what kstatus, by which Flux and kpt tell whether something is done, makes of
+// HealthOf says what kstatus, by which Flux and kpt decide whether something is done, makes of
 // an object of a kind that it does not know: a deletion, then a generation that is not observed, then the conditions
 // Reconciling and Stalled, then Ready. What has none of them is taken for done, a status that nobody has written included.
 func HealthOf(object runtime.Object) (Health, error) {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Line is a TCP connection to a real server that can fail in the ways in which networks fail. It forwards bytes from an
-// address of its own on loopback and knows nothing of what they mean, so TLS goes through from end to end; the server's
-// certificate must be valid for 127.0.0.1.
+// Line is a TCP proxy to a real server that fails in the ways in which networks fail. It listens on an address of its own on
+// loopback and forwards bytes without interpreting them, so TLS is end to end: the certificate of the server must be valid
+// for 127.0.0.1.
 //
 //	              new connections         open connections
 //	as made       forwarded               forwarded
@@ -27,24 +27,25 @@ import (
 //	Hush          accepted, no answer     acknowledged, no answer
 //	Drop          no answer at all        no acknowledgement, no reset, no answer
 //
-// Refuse, Hush and Drop last until Restore, and replace each other. Open connections survive Hush and Drop: what was sent
-// meanwhile arrives afterwards, as late as TCP sends it again.
+// Refuse, Hush and Drop replace each other and last until Restore. Open connections survive Hush and Drop: bytes sent in the
+// meantime arrive afterwards, when TCP retransmits them.
 type Line struct {
 	server string
 	addr   string
 
-	// reserved keeps the port for the line, also while nothing listens at it.
+	// reserved holds the port, even while nothing listens on it.
 	reserved io.Closer
 
 	mu       sync.Mutex // Guards the fields below; nothing waits while holding it.
 	listener net.Listener
 	closed   bool
 	dropping bool
+	tells    bool
 	flows    chan struct{} // Closed while bytes flow.
 	conns    map[net.Conn]bool
 }
 
-// NewLine listens on loopback and forwards to host:port until the test ends. The server need not be there yet.
+// NewLine listens on loopback and forwards to host:port until the test ends. The server may be started later.
 func NewLine(t testing.TB, server string) *Line {
 	t.Helper()
 	l := &Line{server: server, flows: make(chan struct{}), conns: map[net.Conn]bool{}}
@@ -60,10 +61,10 @@ func NewLine(t testing.TB, server string) *Line {
 	return l
 }
 
-// Addr is the line's own host:port. It stays the same through everything that happens to the line.
+// Addr returns the host:port of the line, which never changes.
 func (l *Line) Addr() string { return l.addr }
 
-// Through returns the kubeconfig with its current cluster's server replaced by the line.
+// Through returns the kubeconfig with the server of its current cluster replaced by the line.
 func (l *Line) Through(t testing.TB, kubeconfig []byte) []byte {
 	t.Helper()
 	config, err := clientcmd.Load(kubeconfig)
@@ -87,7 +88,7 @@ func (l *Line) Through(t testing.TB, kubeconfig []byte) []byte {
 	return raw
 }
 
-// Refuse closes all connections and has new ones refused, as when the server's process is dead.
+// Refuse closes all connections and refuses new ones, as if the process of the server were dead.
 func (l *Line) Refuse() {
 	l.mu.Lock()
 	listener := l.listener
@@ -99,7 +100,7 @@ func (l *Line) Refuse() {
 	l.Cut()
 }
 
-// Cut closes all open connections, as when something on the way is restarted.
+// Cut closes all open connections, as if a load balancer were restarted.
 func (l *Line) Cut() {
 	l.mu.Lock()
 	conns := l.conns
@@ -110,7 +111,7 @@ func (l *Line) Cut() {
 	}
 }
 
-// Hush has the line accept and acknowledge everything and deliver nothing, as when the server's process hangs.
+// Hush accepts and acknowledges everything and delivers nothing, as if the process of the server hung.
 func (l *Line) Hush(t testing.TB) {
 	t.Helper()
 	l.Restore(t)
@@ -119,8 +120,8 @@ func (l *Line) Hush(t testing.TB) {
 	l.flows = make(chan struct{})
 }
 
-// Drop has the kernel drop every packet on its way to the line, as when a firewall or a dead link swallows them: nothing
-// is acknowledged, refused or reset. It works on Linux only and needs no privilege.
+// Drop makes the kernel drop every packet to the line, like a firewall or a dead link: nothing is acknowledged, refused or
+// reset. It requires Linux but no privileges.
 func (l *Line) Drop(t testing.TB) {
 	t.Helper()
 	l.Hush(t)
@@ -130,7 +131,7 @@ func (l *Line) Drop(t testing.TB) {
 	l.filterLocked(t)
 }
 
-// Restore ends what Refuse, Hush and Drop began.
+// Restore ends Refuse, Hush and Drop.
 func (l *Line) Restore(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()
@@ -153,7 +154,7 @@ func (l *Line) Restore(t testing.TB) {
 	}
 }
 
-// Close ends the line. Tests need not call it.
+// Close closes the line. It is called when the test ends.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -167,11 +168,11 @@ func (l *Line) Close() {
 	_ = l.reserved.Close()
 }
 
-// listen opens the line's address and forwards what comes.
+// listen listens on the address of the line and forwards its connections.
 func (l *Line) listen() error {
-	// No keep-alives: on connections that drop everything they would end in a reset, and a black hole sends none.
+	// Without keep-alives: they would reset connections on which everything is dropped, and a black hole resets nothing.
 	config := net.ListenConfig{KeepAlive: -1, Control: atReserved}
-	// Sockets of Multipath TCP, which are the default where the kernel has it, take no filter.
+	// Sockets of Multipath TCP, which is the default where the kernel supports it, accept no filter.
 	config.SetMultipathTCP(false)
 	listener, err := config.Listen(context.Background(), "tcp", l.addr)
 	if err != nil {
@@ -195,13 +196,16 @@ func (l *Line) serve(listener net.Listener) {
 	}
 }
 
-// forward connects a client with the server. A client is hung up on when the server is not there.
+// forward connects a client to the server. It closes the connection if the server cannot be dialed.
 func (l *Line) forward(client net.Conn) {
 	if !l.keep(client) {
 		return
 	}
-	dialer := net.Dialer{KeepAlive: -1}
-	server, err := dialer.Dial("tcp", l.server)
+	var server net.Conn
+	dialer, err := l.dialerFor(client)
+	if err == nil {
+		server, err = dialer.Dial("tcp", l.server)
+	}
 	if err != nil {
 		<-l.gate()
 		l.forget(client)
@@ -215,8 +219,8 @@ func (l *Line) forward(client net.Conn) {
 	l.pipe(server, client)
 }
 
-// keep notes an open connection and puts it in the state of the line, which may have changed since it was accepted. It
-// closes the connection and returns false when the line takes none now.
+// keep registers an open connection and applies the state of the line, which may have changed since it was accepted. It
+// closes the connection and returns false if the line refuses connections.
 func (l *Line) keep(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +232,7 @@ func (l *Line) keep(conn net.Conn) bool {
 	return true
 }
 
-// isAccepted says whether a connection was made to the line rather than by it.
+// isAccepted reports whether a connection was accepted by the line rather than dialed.
 func isAccepted(conn net.Conn, addr string) bool { return conn.LocalAddr().String() == addr }
 
 // forget closes a connection.
@@ -239,7 +243,7 @@ func (l *Line) forget(conn net.Conn) {
 	delete(l.conns, conn)
 }
 
-// pipe copies bytes while they flow. The end of a connection is passed on only then, too.
+// pipe copies bytes, and forwards the end of the connection, while the gate is closed.
 func (l *Line) pipe(to, from net.Conn) {
 	defer l.forget(to)
 	buffer := make([]byte, 32<<10)
@@ -264,7 +268,7 @@ func (l *Line) gate() <-chan struct{} {
 	return l.flows
 }
 
-// filterLocked has the kernel drop, or not drop any more, what comes to the line; mu is held.
+// filterLocked starts or stops dropping packets to the line in the kernel. The caller must hold mu.
 func (l *Line) filterLocked(t testing.TB) {
 	t.Helper()
 	sockets := map[any]bool{l.listener: true}
@@ -280,9 +284,9 @@ func (l *Line) filterLocked(t testing.TB) {
 	}
 }
 
-// FreeAddress returns a host:port at which nothing listens, for a process that cannot report a port of its own choice. The
-// host is a loopback address that nothing else uses, so that the port cannot be taken before the process listens. Where
-// there are no such addresses, it is 127.0.0.1, and the port can be taken.
+// FreeAddress returns a host:port on which nothing listens, for a process that cannot report the port that it chose. The host
+// is a loopback address that nothing else uses, so that nobody takes the port before the process listens. On systems without
+// such addresses it is 127.0.0.1, and the port may be taken.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))

@@ -66,7 +66,7 @@ func hear(conn net.Conn, text string, within time.Duration) error {
 	return err
 }
 
-// timedOut says whether nothing was heard, neither good nor bad.
+// timedOut reports whether nothing was heard, neither good nor bad.
 func timedOut(err error) bool {
 	network, ok := errors.AsType[net.Error](err)
 	return ok && network.Timeout()

@@ -104,7 +104,7 @@ func (c *Cluster) join() (*rest.Config, error) {
 	return config, nil
 }
 
-// isPolicy tells a refusal by a policy from one for lack of rights.
+// isPolicy reports whether a policy refused, and not a lack of rights.
 func isPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text makes words of others, and lists of names, fit for conditions, events and tables.
+// Package text cleans, shortens and joins texts for conditions, events and tables.
 package text
 
 import (
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text as one line that can be published: valid UTF-8, without control characters and those that change the
-// direction of writing, with single spaces between words.
+// Line returns text as a single line: valid UTF-8 without control and bidirectional formatting characters, with single
+// spaces between words.
 func Line(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -26,7 +26,7 @@ func Line(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// Cut shortens text to at most limit bytes, between two characters.
+// Cut truncates text to at most limit bytes at a character boundary.
 func Cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -37,7 +37,7 @@ func Cut(text string, limit int) string {
 	return text[:limit]
 }
 
-// Clip is Cut with an ellipsis for what is missing.
+// Clip truncates text to at most limit bytes, including an ellipsis if something is omitted.
 func Clip(text string, limit int) string {
 	const ellipsis = "…"
 	if len(text) <= limit {
@@ -46,7 +46,12 @@ func Clip(text string, limit int) string {
 	return strings.TrimSpace(Cut(text, limit-len(ellipsis))) + ellipsis
 }
 
-// List joins at most that many items: "a, b and 3 more".
+// Clause returns text as one line of at most limit bytes that can stand inside a sentence: without a final period.
+func Clause(text string, limit int) string {
+	return strings.TrimRight(strings.TrimSpace(Cut(Line(text), limit)), ".")
+}
+
+// List joins at most most items: "a, b and 3 more".
 func List(items []string, most int) string {
 	if len(items) <= most {
 		return strings.Join(items, ", ")

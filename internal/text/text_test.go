@@ -57,6 +57,14 @@ func TestCut_and_Clip(t *testing.T) {
 	}
 }
 
+func TestClause(t *testing.T) {
+	for in, want := range map[string]string{"": "", "No.": "No", "not\nnow...": "not now", "too long a text": "too long a", "it ends a word": "it ends a"} {
+		if got := text.Clause(in, 10); got != want {
+			t.Errorf("Clause(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestList(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	for most, want := range map[int]string{1: "a and 2 more", 2: "a, b and 1 more", 3: "a, b, c", 9: "a, b, c"} {

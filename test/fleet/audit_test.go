@@ -21,7 +21,10 @@ type request struct {
 	RequestURI string    `json:"requestURI"`
 	Stage      string    `json:"stage"`
 	Received   time.Time `json:"requestReceivedTimestamp"`
-	User       struct {
+	// Answered is when the stage was over.
+	Answered  time.Time `json:"stageTimestamp"`
+	SourceIPs []string  `json:"sourceIPs"`
+	User      struct {
 		Username string `json:"username"`
 	} `json:"user"`
 	ObjectRef struct {
@@ -32,7 +35,8 @@ type request struct {
 		Name        string `json:"name"`
 	} `json:"objectRef"`
 	ResponseStatus struct {
-		Code int `json:"code"`
+		Code    int    `json:"code"`
+		Message string `json:"message"`
 	} `json:"responseStatus"`
 }
 

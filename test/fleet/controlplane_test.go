@@ -60,8 +60,14 @@ func (f *fleet) kill(t *testing.T, cluster, component string) (restart func(*tes
 	return func(t *testing.T) { t.Helper(); again(t) }
 }
 
-// end kills a component and returns what starts it again, with more flags if given.
-func (f *fleet) end(t *testing.T, cluster, component string) (again func(*testing.T, ...string)) {
+// command is how a component of a control plane was started.
+type command struct {
+	binary string
+	args   []string
+}
+
+// commandOf reads how a component was started that runs.
+func (f *fleet) commandOf(t *testing.T, cluster, component string) command {
 	t.Helper()
 	process := filepath.Join("/proc", strconv.Itoa(f.pid(t, cluster, component)))
 	line, err := os.ReadFile(filepath.Join(process, "cmdline"))
@@ -74,28 +80,41 @@ func (f *fleet) end(t *testing.T, cluster, component string) (again func(*testin
 	}
 	// Linked anew while it runs, the file of a process is another one of the same name.
 	binary = strings.TrimSuffix(binary, " (deleted)")
-	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	return command{binary: binary, args: strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")}
+}
+
+// launch starts a component of a cluster as kwokctl does.
+func (f *fleet) launch(t *testing.T, cluster, component string, c command) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(f.clusterDir(cluster), "logs", component+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := &exec.Cmd{
+		Path: c.binary, Args: c.args, Dir: f.clusterDir(cluster), Stdout: log, Stderr: log,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("starting %s of %q: %v", component, cluster, err)
+	}
+	// Nobody else would take notice of its end, and fleet-down waits for that.
+	go func() { _ = cmd.Wait() }()
+	if err := os.WriteFile(f.pidFile(cluster, component), fmt.Append(nil, cmd.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end kills a component and returns what starts it again, with more flags if given.
+func (f *fleet) end(t *testing.T, cluster, component string) (again func(*testing.T, ...string)) {
+	t.Helper()
+	process := filepath.Join("/proc", strconv.Itoa(f.pid(t, cluster, component)))
+	started := f.commandOf(t, cluster, component)
 	f.signal(t, cluster, component, syscall.SIGKILL)
 	NewWithT(t).Eventually(func() bool { return ended(process) }, 10*time.Second, 10*time.Millisecond).Should(BeTrue(), "%s of %s ends", component, cluster)
 	return func(t *testing.T, flags ...string) {
 		t.Helper()
-		log, err := os.OpenFile(filepath.Join(f.clusterDir(cluster), "logs", component+".log"), os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = log.Close() }()
-		cmd := &exec.Cmd{
-			Path: binary, Args: slices.Concat(args, flags), Dir: f.clusterDir(cluster), Stdout: log, Stderr: log,
-			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatalf("starting %s of %q again: %v", component, cluster, err)
-		}
-		// Nobody else would take notice of its end, and fleet-down waits for that.
-		go func() { _ = cmd.Wait() }()
-		if err := os.WriteFile(f.pidFile(cluster, component), fmt.Append(nil, cmd.Process.Pid), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		f.launch(t, cluster, component, command{binary: started.binary, args: slices.Concat(started.args, flags)})
 	}
 }
 

@@ -56,7 +56,7 @@ func documented(t *testing.T, f *fleet) {
 	expect("after the manifest")
 	for _, command := range commands {
 		run := exec.CommandContext(f.ctx, "bash", "-euc", ours.Replace(command))
-		run.Env = append(os.Environ(), "PATH="+filepath.Join(f.root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(f.dir, "kubeconfigs", "hub"))
+		run.Env = append(os.Environ(), "PATH="+f.dir+":"+filepath.Join(f.root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(f.dir, "kubeconfigs", "hub"))
 		out, err := run.CombinedOutput()
 		g.Expect(err).NotTo(HaveOccurred(), "%s\n%s", command, out)
 		expect("after " + command)

@@ -42,8 +42,13 @@ type load struct {
 func (f *fleet) startLoad(t *testing.T, members ...string) *load {
 	t.Helper()
 	l := f.startMemberLoad(t, members...)
-	l.working.Go(func() { l.repeat("hub", l.changePool) })
+	l.loadHub()
 	return l
+}
+
+// loadHub keeps the hub busy too, as far as the members show it.
+func (l *load) loadHub() {
+	l.working.Go(func() { l.repeat("hub", l.changePool) })
 }
 
 // startMemberLoad keeps members busy and leaves the hub alone.

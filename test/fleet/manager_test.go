@@ -14,6 +14,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,13 +80,19 @@ func (f *fleet) startManager(t *testing.T) {
 // runManager runs a manager for one hub, with more flags if given; all of them write the same log.
 func (f *fleet) runManager(t *testing.T, hub, id string, flags ...string) *process {
 	t.Helper()
-	log, err := os.OpenFile(f.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return f.runManagerInto(t, f.logFile(), hub, id, flags...)
+}
+
+// runManagerInto runs a manager that writes a log of its own.
+func (f *fleet) runManagerInto(t *testing.T, logFile, hub, id string, flags ...string) *process {
+	t.Helper()
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(filepath.Join(f.dir, "manager"), append([]string{
-		"--kubeconfig", f.managerKubeconfig(hub), "--hub-id", id, "--registration-sources", sources,
+		"--kubeconfig", f.managerKubeconfig(hub), "--hub-id", id, "--registration-sources", sources, "--registration-grace-seconds", "2",
 		"--metrics-bind-address=0", "--health-bind-address=0", "--log-verbosity=1",
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -129,11 +136,13 @@ func (f *fleet) killManager() {
 	f.manager = nil
 }
 
-// freeLease takes away the Lease of a manager that was killed, which the next one would wait a minute for.
+// freeLease says of a manager that was killed what it would have said at its end: that it has ended. Otherwise the next one
+// would wait for its Lease and its claims.
 func (f *fleet) freeLease(t *testing.T) {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "flotilla-system", Name: "flotilla-manager"}}
-	if err := client.IgnoreNotFound(f.hub.Delete(f.ctx, lease)); err != nil {
+	released := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))
+	if err := client.IgnoreNotFound(f.hub.Patch(f.ctx, lease, released)); err != nil {
 		t.Fatalf("freeing the manager's Lease: %v", err)
 	}
 }

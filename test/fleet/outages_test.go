@@ -71,9 +71,11 @@ func memberAway(t *testing.T, f *fleet, name string, o outage) {
 		asked[member] = f.audit(t, member)
 	}
 
-	load := f.startLoad(t, others...)
+	load := f.startMemberLoad(t, others...)
 	end := o.start(t, f, name)
 	expectUnknown(t, f, name, before, o.noticed)
+	// A change that was on its way to the member when it vanished would wait for it: nobody knows which of them did that.
+	load.loadHub()
 	expectReaction(t, f, others[0])
 	end()
 	expectBack(t, f, name)

@@ -60,6 +60,44 @@ func badSpecHalts(t *testing.T, f *fleet) {
 	}
 }
 
+// changeCutsOff stops the API server of the first member that takes a change, at that moment. No other member takes it until
+// the first one is back and ready with it.
+func changeCutsOff(t *testing.T, f *fleet) {
+	g, registered := NewWithT(t), f.registered()
+	f.expectConverged(t, registered...)
+	f.settled(t, registered...)
+	world := map[string]map[string]string{}
+	for _, name := range registered[1:] {
+		world[name] = f.world(t, name)
+	}
+	took := func(name string) bool { return f.memberRedis(name).Spec.Resources.Requests != nil }
+
+	f.changeHubRedis(t, `{"placement":{"rollout":{"progressDeadlineSeconds":10}},"resources":{"requests":{"cpu":"20m"}}}`)
+	first := registered[0]
+	g.Eventually(func() bool { return took(first) }, 20*time.Second, 10*time.Millisecond).Should(BeTrue())
+	end := killed.start(t, f, first)
+	g.Eventually(func() string {
+		progressing := apimeta.FindStatusCondition(f.hubRedis().Status.Conditions, flotillav1.ConditionProgressing)
+		return progressing.Reason + ": " + progressing.Message
+	}, 60*time.Second, 200*time.Millisecond).Should(HavePrefix(flotillav1.ReasonRolloutHalted + ": Not ready in time: " + first + " ("))
+	for _, name := range registered[1:] {
+		g.Expect(took(name)).To(BeFalse(), "%s does not take it", name)
+		g.Expect(cmp.Diff(world[name], f.world(t, name))).To(BeEmpty(), "%s keeps what it has", name)
+	}
+
+	end()
+	// The controllers of the member find its API server again when they look next.
+	g.Eventually(func(g Gomega) {
+		for _, name := range registered {
+			g.Expect(took(name)).To(BeTrue(), "%s takes it", name)
+		}
+	}, 2*time.Minute, 200*time.Millisecond).Should(Succeed())
+	expectBack(t, f, first)
+	f.changeHubRedis(t, `{"placement":{"rollout":{"progressDeadlineSeconds":600}},"resources":null}`)
+	f.expectConverged(t, registered...)
+	expectBack(t, f, first)
+}
+
 // changeHubRedis patches the spec of the Redis on the hub.
 func (f *fleet) changeHubRedis(t *testing.T, spec string) {
 	t.Helper()

@@ -49,13 +49,17 @@ type begun struct {
 //	our kinds deleted in a member                 drill: KindsRemovedFromAMember, KindsInstalledInAMember
 //	MemberCluster deleted by hand                 MemberClusterDeletedByHandComesBack
 //	member restored from an old snapshot          drill: MemberIsRestored
+//	restored from one that is seconds old         drill: TestFence
 //	manager killed at any point                   ManagerIsKilled; drill: ManagerIsKilledOften
+//	manager stopped, another one takes over       drill: TestFence
+//	hub restored beside itself                    drill: TestFence
 //	two hubs on one member                        AnotherHubIsRefused
 //	Pod, Service deleted in a member              DeletedPodAndServiceComeBack
 //	RuntimeClass, label, taint deleted there      DeletedInTheMemberComesBack
 //	namespace of a copy deleted there             NamespaceDeletedInTheMember
 //	label dropped from a registration             LabelDroppedFromARegistration
 //	a bad spec for all                            BadSpecHaltsAtOneMember
+//	a change that stops an API server             ChangeThatCutsAMemberOffReachesOne
 //	parts and data that are not wanted any more   WhatIsNotWantedAnyMoreGoes
 //	registration made and deleted at run time     MemberJoinsAndLeavesAtRunTime
 //	drained, frozen                               DrainRemovesTheCopies, FreezeStopsAllWrites
@@ -85,6 +89,7 @@ func TestFleet(t *testing.T) {
 		{"LabelDroppedFromARegistration", labelDropped},
 		{"DrainRemovesTheCopies", drained},
 		{"BadSpecHaltsAtOneMember", badSpecHalts},
+		{"ChangeThatCutsAMemberOffReachesOne", changeCutsOff},
 		{"WhatIsNotWantedAnyMoreGoes", leftovers},
 		{"RightsOnFinalizersAreTaken", rightsOnFinalizersTaken},
 		{"ManagerIsKilled", func(t *testing.T, f *fleet) { managerKilled(t, f, 1) }},

@@ -126,7 +126,7 @@ func (u *uninstall) do(t *testing.T, heading string, number int) {
 // flagsOf returns the flags that mean the same as variables of the manager.
 func flagsOf(environment string) []string {
 	var flags []string
-	for _, variable := range strings.Fields(environment) {
+	for variable := range strings.FieldsSeq(environment) {
 		key, value, _ := strings.Cut(strings.TrimPrefix(variable, "FLOTILLA_"), "=")
 		flags = append(flags, "--"+strings.ToLower(strings.ReplaceAll(key, "_", "-")), value)
 	}

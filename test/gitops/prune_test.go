@@ -30,6 +30,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -117,7 +118,9 @@ func newEnv(t *testing.T) *env {
 		}
 	})
 	e.must(err)
-	e.redis = &redis.Reconciler{Members: directory{found}, Recorder: silence{}, Clock: clock.RealClock{}}
+	members := clusterstest.NewDirectory(clusterstest.Ready(memberName))
+	members.Engage(memberName, found)
+	e.redis = &redis.Reconciler{Members: members, Recorder: silence{}, Clock: clock.RealClock{}}
 	return e
 }
 
@@ -210,18 +213,6 @@ func (e *env) exists(obj client.Object, name string) bool {
 	e.must(client.IgnoreNotFound(err))
 	return err == nil && obj.GetDeletionTimestamp() == nil
 }
-
-// directory knows one member.
-type directory struct{ cluster.Cluster }
-
-func (d directory) Member(multicluster.ClusterName) (cluster.Cluster, error) { return d.Cluster, nil }
-
-func (d directory) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
-	return clusters.Snapshot{Name: name, State: clusters.StateReady}, true
-}
-
-func (d directory) Snapshots() []clusters.Snapshot           { return nil }
-func (d directory) Subscribe(func(multicluster.ClusterName)) {}
 
 // silence drops events.
 type silence struct{}

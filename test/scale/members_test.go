@@ -27,75 +27,31 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// directory says how the members are.
+// directory is a Directory of members in memory.
 type directory struct {
-	mu          sync.Mutex
-	snapshots   map[multicluster.ClusterName]clusters.Snapshot
-	members     map[multicluster.ClusterName]*member
-	subscribers []func(multicluster.ClusterName)
-	// gone counts the members that cannot be seen.
-	gone int32
+	*clusterstest.Directory
+	members map[multicluster.ClusterName]*member
 }
 
 func newDirectory(names []string) *directory {
-	d := &directory{snapshots: map[multicluster.ClusterName]clusters.Snapshot{}, members: map[multicluster.ClusterName]*member{}}
+	d := &directory{Directory: clusterstest.NewDirectory(), members: map[multicluster.ClusterName]*member{}}
 	for _, name := range names {
 		d.members[multicluster.ClusterName(name)] = newMember(name)
+		d.Engage(multicluster.ClusterName(name), d.members[multicluster.ClusterName(name)])
 		d.become(name, clusters.StateReady)
 	}
 	return d
 }
 
-func (d *directory) Member(name multicluster.ClusterName) (cluster.Cluster, error) {
-	if found := d.members[name]; found != nil {
-		return found, nil
-	}
-	return nil, fmt.Errorf("no cluster %q: %w", name, multicluster.ErrClusterNotFound)
-}
-
-func (d *directory) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	snapshot, found := d.snapshots[name]
-	return snapshot, found
-}
-
-func (d *directory) Snapshots() []clusters.Snapshot {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]clusters.Snapshot, 0, len(d.snapshots))
-	for _, snapshot := range d.snapshots {
-		all = append(all, snapshot)
-	}
-	slices.SortFunc(all, func(a, b clusters.Snapshot) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	return all
-}
-
-func (d *directory) Subscribe(fn func(multicluster.ClusterName)) {
-	d.subscribers = append(d.subscribers, fn)
-}
-
 // become puts a member into a state. One that is ready again has its keys queued, as the pool does.
 func (d *directory) become(name string, state clusters.State) {
-	d.mu.Lock()
-	before, known := d.snapshots[multicluster.ClusterName(name)]
-	after := clusters.Snapshot{
+	d.Set(clusters.Snapshot{
 		Name: multicluster.ClusterName(name), State: state, Accepted: true, Decided: true, Labels: map[string]string{"region": "eu"},
-	}
-	d.snapshots[after.Name] = after
-	if known && !before.Visible() {
-		d.gone--
-	}
-	if !after.Visible() {
-		d.gone++
-	}
-	d.mu.Unlock()
-	for _, fn := range d.subscribers {
-		fn(multicluster.ClusterName(name))
-	}
+	})
 	if state == clusters.StateReady {
 		d.members[multicluster.ClusterName(name)].recovered()
 	}
@@ -103,9 +59,13 @@ func (d *directory) become(name string, state clusters.State) {
 
 // away counts the members that cannot be seen.
 func (d *directory) away() int32 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.gone
+	away := int32(0)
+	for _, snapshot := range d.Snapshots() {
+		if !snapshot.Visible() {
+			away++
+		}
+	}
+	return away
 }
 
 // member is a cluster whose API server is a map. What is applied to it is ready at once.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,6 +98,8 @@ type call struct {
 	namespace string
 	name      string
 	selector  labels.Selector
+	// named is the only name that a list is restricted to, if any.
+	named string
 }
 
 // key names the object.
@@ -104,10 +107,10 @@ func (c *call) key() key {
 	return key{c.kind, types.NamespacedName{Namespace: c.namespace, Name: c.name}}
 }
 
-// wants says whether the request is about an object.
+// wants reports whether the request is about an object.
 func (c *call) wants(object client.Object) bool {
 	return (c.namespace == "" || object.GetNamespace() == c.namespace) && (c.name == "" || object.GetName() == c.name) &&
-		c.selector.Matches(labels.Set(object.GetLabels()))
+		(c.named == "" || object.GetName() == c.named) && c.selector.Matches(labels.Set(object.GetLabels()))
 }
 
 // parse reads a path like /apis/apps/v1/namespaces/shop/statefulsets/cart/status.
@@ -134,6 +137,7 @@ func parse(req *http.Request) (*call, error) {
 		c.name = parts[1]
 	}
 	var err error
+	c.named, _ = strings.CutPrefix(req.URL.Query().Get("fieldSelector"), "metadata.name=")
 	if c.selector, err = labels.Parse(req.URL.Query().Get("labelSelector")); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -142,7 +146,7 @@ func parse(req *http.Request) (*call, error) {
 
 // answer is what a server does that behaves well.
 func (s *Server) answer(w http.ResponseWriter, req *http.Request) {
-	if req.Header.Get("Authorization") != "Bearer "+token {
+	if !slices.Contains(*s.tokens.Load(), strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")) {
 		reply(w, req, http.StatusUnauthorized, statusOf(apierrors.NewUnauthorized("who are you")))
 		return
 	}
@@ -181,7 +185,7 @@ func (s *Server) discover(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(found)
 }
 
-// serves says whether a kind is there: a custom one needs its CRD.
+// serves reports whether a kind is there: a custom one needs its CRD.
 func (s *Server) serves(k *kind) bool {
 	if k.gvk.Group != flotillav1.GroupVersion.Group {
 		return true
@@ -216,7 +220,7 @@ func (s *Server) call(w http.ResponseWriter, req *http.Request) {
 	case req.Method == http.MethodGet && c.name == "":
 		result, err = s.list(req, c)
 	case req.Method == http.MethodGet:
-		result, err = s.store.get(c.key())
+		result, err = s.get(req, c)
 	case req.Method == http.MethodPost:
 		code = http.StatusCreated
 		result, err = s.create(req, c)
@@ -236,9 +240,27 @@ func (s *Server) call(w http.ResponseWriter, req *http.Request) {
 	reply(w, req, code, result)
 }
 
+// get returns an object, or its metadata where only that is asked for.
+func (s *Server) get(req *http.Request, c *call) (runtime.Object, error) {
+	object, err := s.store.get(c.key())
+	if err != nil || !strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadata;") {
+		return object, err
+	}
+	metadata := apimeta.AsPartialObjectMetadata(object)
+	metadata.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
+	return metadata, nil
+}
+
 // list makes a list of what is asked for. Pages are not cut.
 func (s *Server) list(req *http.Request, c *call) (runtime.Object, error) {
-	objects, revision := s.store.list(c.kind, c.wants)
+	exactly := int64(0)
+	if query := req.URL.Query(); query.Get("resourceVersionMatch") == "Exact" {
+		exactly, _ = strconv.ParseInt(query.Get("resourceVersion"), 10, 64)
+	}
+	objects, revision, err := s.store.list(c.kind, c.wants, exactly)
+	if err != nil {
+		return nil, err
+	}
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatInt(revision, 10)}
 	if strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadataList") {
 		list := &metav1.PartialObjectMetadataList{ListMeta: meta}
@@ -246,6 +268,7 @@ func (s *Server) list(req *http.Request, c *call) (runtime.Object, error) {
 		for _, object := range objects {
 			item := metav1.PartialObjectMetadata{}
 			item.SetName(object.GetName())
+			item.SetResourceVersion(object.GetResourceVersion())
 			list.Items = append(list.Items, item)
 		}
 		return list, nil
@@ -366,7 +389,7 @@ func reply(w http.ResponseWriter, req *http.Request, code int, object runtime.Ob
 	_ = info.Serializer.Encode(object, w)
 }
 
-// isWatch says whether a request opens a watch.
+// isWatch reports whether a request opens a watch.
 func isWatch(req *http.Request) bool {
 	watching := req.URL.Query().Get("watch")
 	return watching == "true" || watching == "1"

@@ -146,6 +146,134 @@ func Endless(zipped bool) Fault {
 	})
 }
 
+// EmptyItems has lists of empty objects, and refuses watches that begin with a list.
+func EmptyItems() Fault {
+	return onCollections(func(w http.ResponseWriter, req *http.Request) {
+		c, err := parse(req)
+		if err != nil || isWatch(req) {
+			http.Error(w, http.StatusText(http.StatusBadRequest), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, err = fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"5"},"items":[{}`, c.kind.gvk.GroupVersion(), c.kind.gvk.Kind+"List")
+		for i := 0; i < 2_000 && err == nil; i++ {
+			_, err = io.WriteString(w, strings.Repeat(",{}", 1000))
+		}
+		_, _ = io.WriteString(w, "]}")
+	})
+}
+
+// SmallObjects has lists and watches of objects that have a name and nothing else, without end.
+func SmallObjects() Fault {
+	return onCollections(func(w http.ResponseWriter, req *http.Request) {
+		c, err := parse(req)
+		if err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		format := `{"apiVersion":%q,"kind":%q,"metadata":{"name":"%d","namespace":"default","resourceVersion":"5"}}`
+		separator := ","
+		if isWatch(req) {
+			format, separator = `{"type":"ADDED","object":`+format+"}", "\n"
+		} else {
+			_, _ = io.WriteString(w, `{"kind":"List","apiVersion":"v1","items":[`)
+		}
+		for i := 0; err == nil && req.Context().Err() == nil; i++ {
+			_, err = fmt.Fprintf(w, format+separator, c.kind.gvk.GroupVersion(), c.kind.gvk.Kind, i)
+		}
+	})
+}
+
+// Hoard has watches that begin with a list of so many objects of a size each, which is complete.
+func Hoard(objects, size int) Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		c, err := parse(req)
+		if err != nil || !isWatch(req) || c.kind.resource != "configmaps" || req.URL.Query().Get("sendInitialEvents") != "true" {
+			well.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		data := strings.Repeat("x", size)
+		for i := 0; i < objects && err == nil; i++ {
+			_, err = fmt.Fprintf(w, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%d","namespace":"default","resourceVersion":"5"},"data":{"a":%q}}}`+"\n", i, data)
+		}
+		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	}}
+}
+
+// HugeEvents has watches that deliver objects of empty containers, as often as they are read.
+func HugeEvents(containers int) Fault {
+	return nested(func(w io.Writer) error {
+		chunk := strings.Repeat("{},", 1000)
+		for range containers / 1000 {
+			if _, err := io.WriteString(w, chunk); err != nil {
+				return err
+			}
+		}
+		_, err := io.WriteString(w, "{}")
+		return err
+	})
+}
+
+// DeepEvents has watches that deliver objects of many levels.
+func DeepEvents() Fault {
+	return nested(func(w io.Writer) error {
+		_, err := io.WriteString(w, strings.Repeat("[", 100_000))
+		return err
+	})
+}
+
+// nested has watches of objects with the containers that write writes. Lists are refused.
+func nested(write func(io.Writer) error) Fault {
+	return onCollections(func(w http.ResponseWriter, req *http.Request) {
+		c, err := parse(req)
+		if err != nil || !isWatch(req) {
+			http.Error(w, http.StatusText(http.StatusBadRequest), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		spec := `"spec":{"containers":[`
+		end := "]}}}\n"
+		if c.kind.resource == "statefulsets" {
+			spec, end = `"spec":{"template":{"spec":{"containers":[`, "]}}}}}\n"
+		}
+		for i := 0; err == nil && req.Context().Err() == nil; i++ {
+			_, err = fmt.Fprintf(w, `{"type":"ADDED","object":{"apiVersion":%q,"kind":%q,"metadata":{"name":"%d","namespace":"default","resourceVersion":"5"},%s`,
+				c.kind.gvk.GroupVersion(), c.kind.gvk.Kind, i, spec)
+			if err == nil {
+				err = write(w)
+			}
+			if err == nil {
+				_, err = io.WriteString(w, end)
+			}
+		}
+	})
+}
+
+// ChangingCapacity has a Node with other resources at each of some hundred events of its watch.
+func ChangingCapacity() Fault {
+	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		c, err := parse(req)
+		if err != nil || !isWatch(req) || c.kind.resource != "nodes" || req.URL.Query().Get("sendInitialEvents") == "true" {
+			well.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i < 100 && err == nil; i++ {
+			var capacity strings.Builder
+			for device := range 500 {
+				fmt.Fprintf(&capacity, `"example.com/device-%d":"%d",`, device, i)
+			}
+			_, err = fmt.Fprintf(w, `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Node","metadata":{"name":"changing","resourceVersion":"5"},`+
+				`"status":{"capacity":{%s"cpu":"1"}}}}`+"\n", capacity.String())
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	}}
+}
+
 // bomb is 1 MiB in a zip, made once: to pack it takes more than to unpack it.
 var bomb = sync.OnceValue(func() []byte { return zip(strings.Repeat("x", 1<<20)) })
 
@@ -209,7 +337,7 @@ func Forbid(resource string) Fault {
 	}}
 }
 
-// WithoutInitialEnd has watches that begin with a list whose end is never told.
+// WithoutInitialEnd has watches that begin with a list whose end is never sent.
 func WithoutInitialEnd() Fault {
 	return dropping(func(*http.Request) func([]byte) bool { return marksInitialEnd })
 }
@@ -226,7 +354,7 @@ func Silent() Fault {
 	})
 }
 
-// marksInitialEnd says whether an event completes the list that a watch begins with.
+// marksInitialEnd reports whether an event completes the list that a watch begins with.
 func marksInitialEnd(event []byte) bool {
 	return bytes.Contains(event, []byte(metav1.InitialEventsAnnotationKey))
 }

@@ -35,7 +35,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// token is the credential of all servers.
+// token is the credential of all servers, unless they accept others.
 const token = "the-token-of-a-fake-member"
 
 // Fault is what a server does wrong. The zero Fault is none.
@@ -58,6 +58,7 @@ type Server struct {
 	requests atomic.Int64
 	fault    atomic.Pointer[Fault]
 	version  atomic.Value
+	tokens   atomic.Pointer[[]string]
 	clock    clock.WithTicker
 
 	mu       sync.Mutex // Guards the fields below.
@@ -70,6 +71,7 @@ func Start(t testing.TB, objects ...client.Object) *Server {
 	t.Helper()
 	s := &Server{store: newStore(), clock: clock.RealClock{}, conns: map[net.Conn]struct{}{}}
 	s.version.Store("v1.36.0")
+	s.Accept(token)
 	s.fault.Store(&Fault{})
 	crds, err := sharedCRDs()
 	if err != nil {
@@ -141,8 +143,14 @@ func (s *Server) Cut() {
 	}
 }
 
+// Accept sets the tokens that the server accepts, instead of the one of Kubeconfig.
+func (s *Server) Accept(tokens ...string) { s.tokens.Store(&tokens) }
+
 // Kubeconfig leads to the server with a token.
-func (s *Server) Kubeconfig() []byte {
+func (s *Server) Kubeconfig() []byte { return s.KubeconfigWith(token) }
+
+// KubeconfigWith leads to the server with some token.
+func (s *Server) KubeconfigWith(token string) []byte {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["fake"] = &clientcmdapi.Cluster{Server: s.URL(), CertificateAuthorityData: right().authority}
 	config.AuthInfos["fake"] = &clientcmdapi.AuthInfo{Token: token}

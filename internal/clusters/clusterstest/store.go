@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -80,6 +82,30 @@ func (s *Server) Restore(revisions int64) {
 	s.Cut()
 }
 
+// Snapshot returns what restores the server as it is now. Nothing tells its clients, and the revisions go on from there, as
+// in an etcd that is restored from a backup. Watches cannot be resumed from before.
+func (s *Server) Snapshot() (restore func()) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	revision, objects := s.store.revision, maps.Clone(s.store.objects)
+	return func() {
+		s.store.mu.Lock()
+		s.store.revision, s.store.objects = revision, maps.Clone(objects)
+		s.store.since, s.store.changes = revision, nil
+		s.store.mu.Unlock()
+		s.Cut()
+	}
+}
+
+// Find reads an object by its name, and reports whether there is one.
+func (s *Server) Find(object client.Object) bool {
+	found, err := s.store.get(key{kindOf(object), client.ObjectKeyFromObject(object)})
+	if err == nil {
+		reflect.ValueOf(object).Elem().Set(reflect.ValueOf(copyOf(found)).Elem())
+	}
+	return err == nil
+}
+
 // Forget drops what watches could be resumed from. Those that are open go on.
 func (s *Server) Forget() {
 	s.store.mu.Lock()
@@ -112,12 +138,10 @@ func (s *store) keepLocked(k *kind, object client.Object) {
 func (s *store) dropLocked(k *kind, before client.Object) {
 	s.revision++
 	delete(s.objects, key{k, client.ObjectKeyFromObject(before)})
-	gone := copyOf(before)
-	gone.SetResourceVersion(strconv.FormatInt(s.revision, 10))
-	s.noteLocked(change{kind: k, revision: s.revision, before: gone})
+	s.noteLocked(change{kind: k, revision: s.revision, before: before})
 }
 
-// noteLocked tells the watches; mu is held.
+// noteLocked sends a change to the watches; mu is held.
 func (s *store) noteLocked(c change) {
 	s.changes = append(s.changes, c)
 	if extra := len(s.changes) - history; extra > history {
@@ -128,20 +152,49 @@ func (s *store) noteLocked(c change) {
 	s.changed = make(chan struct{})
 }
 
-// list returns the objects of a kind that are asked for, sorted by name.
-func (s *store) list(k *kind, wanted func(client.Object) bool) ([]client.Object, int64) {
+// list returns the objects of a kind that are asked for, sorted by name, as they were at a revision or, for 0, are.
+func (s *store) list(k *kind, wanted func(client.Object) bool, revision int64) ([]client.Object, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var objects []client.Object
+	if revision == 0 {
+		revision = s.revision
+	}
+	switch {
+	case revision < s.since:
+		return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("%d has been compacted", revision))
+	case revision > s.revision:
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("%d is a future revision", revision))
+	}
+	then := map[key]client.Object{}
 	for name, object := range s.objects {
-		if name.kind == k && wanted(object) {
+		if name.kind == k {
+			then[name] = object
+		}
+	}
+	for _, c := range slices.Backward(s.changes) {
+		if c.kind == k && c.revision > revision {
+			c.undo(then)
+		}
+	}
+	var objects []client.Object
+	for _, object := range then {
+		if wanted(object) {
 			objects = append(objects, object)
 		}
 	}
 	slices.SortFunc(objects, func(a, b client.Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
-	return objects, s.revision
+	return objects, revision, nil
+}
+
+// undo takes a change back.
+func (c change) undo(objects map[key]client.Object) {
+	if c.before != nil {
+		objects[key{c.kind, client.ObjectKeyFromObject(c.before)}] = c.before
+	} else {
+		delete(objects, key{c.kind, client.ObjectKeyFromObject(c.after)})
+	}
 }
 
 // after returns the changes of a kind after a revision, how far that is, and what is closed when there are more.
@@ -247,12 +300,10 @@ func (c change) seen(wanted func(client.Object) bool) (watch.EventType, client.O
 		return watch.Modified, c.after, true
 	case is:
 		return watch.Added, c.after, true
-	case was && c.after != nil:
-		gone := copyOf(c.before)
-		gone.SetResourceVersion(c.after.GetResourceVersion())
-		return watch.Deleted, gone, true
 	case was:
-		return watch.Deleted, c.before, true
+		gone := copyOf(c.before)
+		gone.SetResourceVersion(strconv.FormatInt(c.revision, 10))
+		return watch.Deleted, gone, true
 	}
 	return "", nil, false
 }

@@ -44,7 +44,7 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, c *call) {
 	revision, _ := strconv.ParseInt(query.Get("resourceVersion"), 10, 64)
 	if query.Get("sendInitialEvents") == "true" || revision == 0 {
 		var objects []client.Object
-		objects, revision = s.store.list(c.kind, c.wants)
+		objects, revision, _ = s.store.list(c.kind, c.wants, 0)
 		for _, object := range objects {
 			out.send(watch.Added, object)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
 // gone expects that the API server has no such pool.
@@ -78,9 +79,7 @@ func TestReconcile_deletion_waits_for_a_paused_member(t *testing.T) {
 	pool := h.applied("away", 1)
 	h.update(pool, func() { pool.Spec.Paused = true })
 	setPaused := func(paused bool) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.paused = paused
+		h.members.Change(memberName, func(s *clusters.Snapshot) { s.Paused = paused })
 	}
 	setPaused(true)
 	h.delete(pool)

@@ -6,11 +6,11 @@ package nodepool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,51 +19,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
 )
 
 const (
 	// crdName is the CRD of NodePools.
 	crdName = "nodepools.flotilla.dev"
-	// lagInterval is the pause when the cache says less than the API server.
+	// lagInterval is the pause while the cache lags behind the API server.
 	lagInterval = 2 * time.Second
-	// livePage is how many nodes are read at once.
+	// livePage is how many objects are read from the API server at once.
 	livePage = 500
 )
 
-// finalize lets the node controller clean the nodes, and the pool go when that is done.
-func (r *PoolReconciler) finalize(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found census) (reconcile.Result, error) {
+// finalize lets the node controller clean the nodes, and removes the finalizer when that is done.
+func (r *PoolReconciler) finalize(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found ownership.Survey) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(pool, flotillav1.FinalizerNodePool) {
 		return reconcile.Result{}, nil
 	}
-	underway := r.Ledger.mayBeWrittenFor(at, pool.UID)
-	if found.carriers > 0 {
+	mayBeWritten := r.Ledger.inFlight.mayWriteFor(at, pool.UID)
+	if found.Carriers > 0 {
 		return r.clean(ctx, member, at, pool, found)
 	}
-	if underway {
-		// A patch for a pool that is gone would stay on its node for ever.
+	if mayBeWritten {
+		// Keys written for a pool that is gone would stay on the node forever.
 		return reconcile.Result{RequeueAfter: lagInterval}, nil
 	}
-	// The cache may lag behind the node controller's last patches.
-	carriers, err := liveCarriers(ctx, member, pool.Name)
+	// The cache may lag behind the last patches of the node controller.
+	carried, err := isCarried(ctx, member, pool.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if carriers > 0 {
+	if carried {
 		return reconcile.Result{RequeueAfter: lagInterval}, nil
 	}
 	if err := setFinalizer(ctx, member, pool, false); err != nil {
 		return reconcile.Result{}, err
 	}
-	if isCleaning(pool) {
-		r.Recorder.Record(at.cluster, pool, cleanup("CleanupCompleted", "No node carries keys of the pool any more"))
+	if ownership.Cleaning(pool) {
+		r.Recorder.Record(at.cluster, pool, cleanupEvent("CleanupCompleted", "No node carries keys of the pool any more"))
 	}
 	return reconcile.Result{}, nil
 }
 
-// clean gives the node controller leave to clean, once the deletion is found to be meant: when the CRD is deleted,
-// every pool is, and nobody has asked for the nodes to change.
-func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found census) (reconcile.Result, error) {
-	if !isCleaning(pool) {
+// clean allows the node controller to clean the nodes, unless the CRD is being deleted: that deletes every pool without any
+// intent to change nodes.
+func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found ownership.Survey) (reconcile.Result, error) {
+	if !ownership.Cleaning(pool) {
 		terminating, err := crdTerminating(ctx, member)
 		if err != nil {
 			return reconcile.Result{}, err
@@ -73,40 +74,26 @@ func (r *PoolReconciler) clean(ctx context.Context, member cluster.Cluster, at p
 				return reconcile.Result{}, err
 			}
 			r.Recorder.Record(at.cluster, pool, warning("Released", "Release",
-				fmt.Sprintf("The CRD is being deleted, %s keep what the pool gave them", nodeCount(found.carriers))))
+				fmt.Sprintf("The CRD is being deleted; the keys of the pool stay on %s", nodeCount(found.Carriers))))
 			return reconcile.Result{}, nil
 		}
 	}
 	now := r.Clock.Now()
 	after := pool.DeepCopy()
 	reportDeletion(after, found, now)
-	if err := r.keepStorable(at, after); err != nil {
+	if err := r.writeStatus(ctx, member, at, pool, after, now); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
-		if err := writeStatus(ctx, member, pool, after); err != nil {
-			return reconcile.Result{}, err
-		}
-		r.Ledger.setWrote(at, now)
+	if ownership.Cleaning(after) && !ownership.Cleaning(pool) {
+		r.Recorder.Record(at.cluster, pool, cleanupEvent("CleanupStarted", "Cleaning up "+nodeCount(found.Carriers)))
 	}
-	if isCleaning(after) && !isCleaning(pool) {
-		r.Recorder.Record(at.cluster, pool, cleanup("CleanupStarted", fmt.Sprintf("Making %s as before the pool", nodeCount(found.carriers))))
+	if ready := becameFalse(pool, after, flotillav1.ConditionReady); ready != nil && ready.Reason != flotillav1.ReasonCleaning {
+		r.Recorder.Record(at.cluster, after, warning("CleanupBlocked", "Cleanup", ready.Message))
 	}
-	r.tellBlocked(at, pool, after)
 	return reconcile.Result{RequeueAfter: pendingInterval}, nil
 }
 
-// tellBlocked records that nodes cannot be cleaned, once.
-func (r *PoolReconciler) tellBlocked(at poolKey, before, after *flotillav1.NodePool) {
-	was := apimeta.FindStatusCondition(before.Status.Conditions, flotillav1.ConditionReady)
-	is := apimeta.FindStatusCondition(after.Status.Conditions, flotillav1.ConditionReady)
-	if is.Reason != flotillav1.ReasonCleaning && (was == nil || was.Reason != is.Reason) {
-		r.Recorder.Record(at.cluster, after, warning("CleanupBlocked", "Cleanup", is.Message))
-	}
-}
-
-// crdTerminating reads the CRD live. One that is gone is terminating as well; one that cannot be read is an error, and
-// the deletion waits.
+// crdTerminating reports whether the CRD is being deleted or gone. If it cannot be read, the deletion waits.
 func crdTerminating(ctx context.Context, member cluster.Cluster) (bool, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -120,22 +107,21 @@ func crdTerminating(ctx context.Context, member cluster.Cluster) (bool, error) {
 	return !crd.DeletionTimestamp.IsZero(), nil
 }
 
-// liveCarriers counts the nodes whose record names the pool, past the cache.
-func liveCarriers(ctx context.Context, member cluster.Cluster, poolName string) (int, error) {
-	carriers := 0
+// isCarried reports whether the record of any node names the pool, bypassing the cache.
+func isCarried(ctx context.Context, member cluster.Cluster, poolName string) (bool, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	for {
 		if err := member.GetAPIReader().List(ctx, nodes, client.Limit(livePage), client.Continue(nodes.Continue)); err != nil {
-			return 0, fmt.Errorf("listing nodes: %w", err)
+			return false, fmt.Errorf("listing nodes: %w", err)
 		}
 		for i := range nodes.Items {
-			if _, recorded := recordOf(&corev1.Node{ObjectMeta: nodes.Items[i].ObjectMeta})[poolName]; recorded {
-				carriers++
+			if slices.Contains(ownership.RecordedPools(&corev1.Node{ObjectMeta: nodes.Items[i].ObjectMeta}), poolName) {
+				return true, nil
 			}
 		}
 		if nodes.Continue == "" {
-			return carriers, nil
+			return false, nil
 		}
 	}
 }

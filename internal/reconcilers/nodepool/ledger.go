@@ -5,48 +5,81 @@ package nodepool
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
 )
 
 const (
-	// fightLimit rewrites of one key on one node within fightWindow are a fight: someone else means it too.
+	// fightLimit is how many times within fightWindow one key on one node is put back before it counts as a fight.
 	fightLimit  = 3
 	fightWindow = 10 * time.Minute
-	// passInterval is the least time between two passes of a pool whose spec has not changed, so that a change of
-	// 1,000 nodes is not 1,000 status writes.
+	// passInterval is the minimum time between two passes of a pool whose spec has not changed, so that a change of
+	// 1,000 nodes does not cause 1,000 status writes.
 	passInterval = time.Second
-	// progressInterval is the least time between two status writes that only tell how far a change of nodes has come.
+	// progressInterval is the minimum time between two status writes that only report progress.
 	progressInterval = time.Minute
 )
 
-// Ledger is what the two controllers remember between passes. All of it may be lost: it only slows things down.
-// The zero value is ready to use.
+// Ledger is what the two controllers remember between passes. All of it may be lost; that only delays work.
 type Ledger struct {
-	mu sync.Mutex
-	// The fields below are guarded by mu, which is never held over I/O.
-	rewrites map[rewriteKey][]time.Time
-	failures map[nodeKey]failure
-	passes   map[poolKey]pass
-	// wrote is when the status of a pool was last written.
-	wrote map[poolKey]time.Time
-	// waiting are the pools with nodes that wait for their turn to get NoExecute taints.
-	waiting map[poolKey]bool
-	// members are the Nodes that have been seen, gone those that are no more, and untold what is to be told of pools.
-	members map[nodeKey]membership
-	gone    map[types.UID]time.Time
-	untold  map[poolKey]*news
-	// begun counts the passes over nodes, running has the number of each that has not ended, and deletions what begun was
-	// when a pool was first found to be deleted.
-	begun     uint64
-	running   map[nodeKey]uint64
-	deletions map[poolKey]deletion
-	// usages are what the Pods of a member ask for, and reading the members where somebody finds it out.
-	usages  map[multicluster.ClusterName]usage
-	reading map[multicluster.ClusterName]bool
+	fights fights
+	// failures are why the last patch of nodes failed.
+	failures *memory[nodeKey, ownership.Failure]
+	paces    paces
+	inFlight *inFlight
+	seen     *memberships
+	news     unreported
+	usages   *usages
+}
+
+// NewLedger returns an empty Ledger.
+func NewLedger() *Ledger {
+	return &Ledger{
+		fights:   fights{newMemory[rewrite, []time.Time]()},
+		failures: newMemory[nodeKey, ownership.Failure](),
+		paces:    paces{newMemory[poolKey, pass](), newMemory[poolKey, time.Time](), newMemory[poolKey, bool]()},
+		inFlight: &inFlight{nodes: map[nodeKey]uint64{}, deletions: map[poolKey]deletion{}},
+		seen:     &memberships{byNode: map[nodeKey]membership{}, gone: map[types.UID]time.Time{}},
+		news:     unreported{newMemory[poolKey, news]()},
+		usages:   &usages{byCluster: map[multicluster.ClusterName]ownership.Usage{}, reading: map[multicluster.ClusterName]bool{}},
+	}
+}
+
+// forgetPool drops what is known about a pool that is gone.
+func (l *Ledger) forgetPool(pool poolKey) {
+	l.forgetPools(func(at poolKey) bool { return at == pool })
+}
+
+// forgetNode drops what is known about a node that is gone, except for its membership.
+func (l *Ledger) forgetNode(node nodeKey) {
+	l.forgetNodes(func(at nodeKey) bool { return at == node })
+}
+
+// forgetCluster drops what is known about a member that is offboarded.
+func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
+	l.forgetPools(func(at poolKey) bool { return at.cluster == name })
+	l.forgetNodes(func(at nodeKey) bool { return at.cluster == name })
+	l.seen.forget(name)
+	l.usages.forget(name)
+}
+
+func (l *Ledger) forgetPools(which func(poolKey) bool) {
+	l.paces.passes.forget(which)
+	l.paces.writes.forget(which)
+	l.paces.waiting.forget(which)
+	l.inFlight.forget(which)
+	l.news.forget(which)
+}
+
+func (l *Ledger) forgetNodes(which func(nodeKey) bool) {
+	l.failures.forget(which)
+	l.fights.forget(func(at rewrite) bool { return which(at.node) })
 }
 
 type (
@@ -54,226 +87,156 @@ type (
 		cluster multicluster.ClusterName
 		name    string
 	}
-	poolKey    nodeKey
-	rewriteKey struct {
-		nodeKey
-		uid types.UID
-		key key
-	}
-	// failure is why a node could not be patched, as a condition says it.
-	failure struct{ reason, message string }
-	// deletion is when a pool was found to be deleted, counted in passes over nodes.
-	deletion struct {
-		uid   types.UID
-		begun uint64
-	}
-	// pass is what the last pass of a pool saw.
-	pass struct {
-		at         time.Time
-		uid        types.UID
-		generation int64
-		deleting   bool
-	}
+	poolKey nodeKey
 )
 
-// rewrote notes that a key was put back.
-func (l *Ledger) rewrote(node nodeKey, uid types.UID, k key, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rewrites == nil {
-		l.rewrites = map[rewriteKey][]time.Time{}
+// memory is a map that is safe for concurrent use. Its lock is not held over I/O.
+type memory[K comparable, V any] struct {
+	mu     sync.Mutex
+	values map[K]V
+}
+
+func newMemory[K comparable, V any]() *memory[K, V] {
+	return &memory[K, V]{values: map[K]V{}}
+}
+
+func (m *memory[K, V]) get(k K) V {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.values[k]
+}
+
+func (m *memory[K, V]) set(k K, v V) {
+	m.update(k, func(V) V { return v })
+}
+
+// update replaces a value by what the function makes of it.
+func (m *memory[K, V]) update(k K, change func(V) V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[k] = change(m.values[k])
+}
+
+// remove removes a value and returns it.
+func (m *memory[K, V]) remove(k K) V {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.values[k]
+	delete(m.values, k)
+	return v
+}
+
+func (m *memory[K, V]) forget(which func(K) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.values, func(k K, _ V) bool { return which(k) })
+}
+
+// fights remembers when keys were put back within the last fightWindow.
+type fights struct{ *memory[rewrite, []time.Time] }
+
+// rewrite is a key of a node that is put back.
+type rewrite struct {
+	node nodeKey
+	uid  types.UID
+	key  ownership.Key
+}
+
+// add records that a key was put back.
+func (f fights) add(at rewrite, now time.Time) {
+	f.update(at, func(times []time.Time) []time.Time { return append(recent(times, now), now) })
+}
+
+// ongoing reports whether the key was put back too often recently.
+func (f fights) ongoing(at rewrite, now time.Time) bool {
+	return len(recent(f.get(at), now)) >= fightLimit
+}
+
+// recent returns the times within the last fightWindow. Times are in order.
+func recent(times []time.Time, now time.Time) []time.Time {
+	i := slices.IndexFunc(times, func(t time.Time) bool { return now.Sub(t) < fightWindow })
+	if i < 0 {
+		return nil
 	}
-	at := rewriteKey{node, uid, k}
-	l.rewrites[at] = append(l.recent(at, now), now)
+	return times[i:]
 }
 
-// fought reports whether the key has been put back too often of late.
-func (l *Ledger) fought(node nodeKey, uid types.UID, k key, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.recent(rewriteKey{node, uid, k}, now)) >= fightLimit
+// paces limits how often pools are reconciled and written.
+type paces struct {
+	// passes are the last passes of pools, and writes when their status was last written.
+	passes *memory[poolKey, pass]
+	writes *memory[poolKey, time.Time]
+	// waiting are the pools with nodes that wait for their turn to receive NoExecute taints.
+	waiting *memory[poolKey, bool]
 }
 
-// recent drops what is out of the window. The caller holds mu.
-func (l *Ledger) recent(at rewriteKey, now time.Time) []time.Time {
-	times := l.rewrites[at]
-	for len(times) > 0 && now.Sub(times[0]) >= fightWindow {
-		times = times[1:]
-	}
-	if len(times) == 0 {
-		delete(l.rewrites, at)
-	}
-	return times
+// pass is what a pass of a pool observed.
+type pass struct {
+	at         time.Time
+	uid        types.UID
+	generation int64
+	deleting   bool
 }
 
-// setFailure notes why the last patch of the node failed; the zero failure says that it did not.
-func (l *Ledger) setFailure(node nodeKey, why failure) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if why == (failure{}) {
-		delete(l.failures, node)
-		return
-	}
-	if l.failures == nil {
-		l.failures = map[nodeKey]failure{}
-	}
-	l.failures[node] = why
-}
-
-// failure returns why the last patch of the node failed.
-func (l *Ledger) failure(node nodeKey) failure {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failures[node]
-}
-
-// setWrote notes that the status of a pool was written.
-func (l *Ledger) setWrote(pool poolKey, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.wrote == nil {
-		l.wrote = map[poolKey]time.Time{}
-	}
-	l.wrote[pool] = now
-}
-
-// wroteWithin reports whether the status of a pool was written less than so long ago.
-func (l *Ledger) wroteWithin(pool poolKey, span time.Duration, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last, ok := l.wrote[pool]
-	return ok && now.Sub(last) < span
-}
-
-// begin notes a pass of a pool and returns how long it has to wait instead, if the last one was just now.
-func (l *Ledger) begin(pool poolKey, next pass) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last, ok := l.passes[pool]
-	if ok && last.uid == next.uid && last.generation == next.generation && last.deleting == next.deleting {
+// begin records a pass of a pool, or returns how long it has to wait because the last one was too recent. The queue never
+// runs two passes of one pool at a time.
+func (p paces) begin(pool poolKey, next pass) time.Duration {
+	last := p.passes.get(pool)
+	if last.uid == next.uid && last.generation == next.generation && last.deleting == next.deleting {
 		if wait := passInterval - next.at.Sub(last.at); wait > 0 {
 			return wait
 		}
 	}
-	if l.passes == nil {
-		l.passes = map[poolKey]pass{}
-	}
-	l.passes[pool] = next
+	p.passes.set(pool, next)
 	return 0
 }
 
-// setWaiting notes whether nodes of the pool wait for their turn.
-func (l *Ledger) setWaiting(pool poolKey, waiting bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !waiting {
-		delete(l.waiting, pool)
-		return
-	}
-	if l.waiting == nil {
-		l.waiting = map[poolKey]bool{}
-	}
-	l.waiting[pool] = true
+// inFlight remembers which passes over nodes are running, so that a deleted pool waits for patches planned before.
+type inFlight struct {
+	mu sync.Mutex
+	// begun counts the passes over nodes, and nodes has the number of each running one.
+	begun uint64
+	nodes map[nodeKey]uint64
+	// deletions has what begun was when a pool was first observed to be deleted.
+	deletions map[poolKey]deletion
 }
 
-// isWaiting reports whether nodes of the pool wait for their turn.
-func (l *Ledger) isWaiting(pool poolKey) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waiting[pool]
+type deletion struct {
+	uid   types.UID
+	begun uint64
 }
 
-// working notes a pass over a node until the function it returns is called.
-func (l *Ledger) working(node nodeKey) func() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running == nil {
-		l.running = map[nodeKey]uint64{}
-	}
-	l.begun++
-	l.running[node] = l.begun
+// begin records a pass over a node until the returned function is called.
+func (f *inFlight) begin(node nodeKey) (end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun++
+	f.nodes[node] = f.begun
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.running, node)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.nodes, node)
 	}
 }
 
-// mayBeWrittenFor reports whether a pass over a node of the member still runs that began before the pool was found to be
-// deleted. Later ones see the deletion, because both controllers read the same cache.
-func (l *Ledger) mayBeWrittenFor(pool poolKey, uid types.UID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.deletions == nil {
-		l.deletions = map[poolKey]deletion{}
+// mayWriteFor reports whether a pass over a node of the member is still running that began before the pool was observed to
+// be deleted. Later passes see the deletion, because both controllers read the same cache.
+func (f *inFlight) mayWriteFor(pool poolKey, uid types.UID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deletions[pool].uid != uid {
+		f.deletions[pool] = deletion{uid, f.begun}
 	}
-	if l.deletions[pool].uid != uid {
-		l.deletions[pool] = deletion{uid, l.begun}
-	}
-	for node, number := range l.running {
-		if node.cluster == pool.cluster && number <= l.deletions[pool].begun {
+	for node, number := range f.nodes {
+		if node.cluster == pool.cluster && number <= f.deletions[pool].begun {
 			return true
 		}
 	}
 	return false
 }
 
-// claimUsage returns what is known of a member's Pods, and whether the caller is to read them anew and set it.
-func (l *Ledger) claimUsage(clusterName multicluster.ClusterName, now time.Time) (usage, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := l.usages[clusterName]
-	if l.reading[clusterName] || !known.at.IsZero() && now.Sub(known.at) < usageInterval {
-		return known, false
-	}
-	if l.reading == nil {
-		l.reading = map[multicluster.ClusterName]bool{}
-	}
-	l.reading[clusterName] = true
-	return known, true
-}
-
-// setUsage ends the reading.
-func (l *Ledger) setUsage(clusterName multicluster.ClusterName, read usage) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.reading, clusterName)
-	if l.usages == nil {
-		l.usages = map[multicluster.ClusterName]usage{}
-	}
-	l.usages[clusterName] = read
-}
-
-// forgetPool drops what is known about a pool that is gone.
-func (l *Ledger) forgetPool(pool poolKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.passes, pool)
-	delete(l.wrote, pool)
-	delete(l.waiting, pool)
-	delete(l.untold, pool)
-	delete(l.deletions, pool)
-}
-
-// forgetNode drops what is known about a node that is gone.
-func (l *Ledger) forgetNode(node nodeKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.failures, node)
-	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.nodeKey == node })
-}
-
-// forgetCluster drops what is known about a member that is offboarded.
-func (l *Ledger) forgetCluster(name multicluster.ClusterName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.usages, name)
-	maps.DeleteFunc(l.failures, func(node nodeKey, _ failure) bool { return node.cluster == name })
-	maps.DeleteFunc(l.members, func(node nodeKey, _ membership) bool { return node.cluster == name })
-	maps.DeleteFunc(l.rewrites, func(at rewriteKey, _ []time.Time) bool { return at.cluster == name })
-	maps.DeleteFunc(l.passes, func(pool poolKey, _ pass) bool { return pool.cluster == name })
-	maps.DeleteFunc(l.wrote, func(pool poolKey, _ time.Time) bool { return pool.cluster == name })
-	maps.DeleteFunc(l.untold, func(pool poolKey, _ *news) bool { return pool.cluster == name })
-	maps.DeleteFunc(l.deletions, func(pool poolKey, _ deletion) bool { return pool.cluster == name })
-	maps.DeleteFunc(l.waiting, func(pool poolKey, _ bool) bool { return pool.cluster == name })
+func (f *inFlight) forget(which func(poolKey) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.deletions, func(at poolKey, _ deletion) bool { return which(at) })
 }

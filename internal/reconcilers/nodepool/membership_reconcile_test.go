@@ -18,28 +18,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership/ownershiptest"
 )
 
 // valued gives everything of a pool one value.
 func valued(value string) func(*flotillav1.NodePoolSpec) {
 	return func(spec *flotillav1.NodePoolSpec) {
-		wants(labelKey, value)(spec)
-		wants(annotationKey, value)(spec)
-		wants(taintKey, value)(spec)
+		ownershiptest.Wants(labelKey, value)(spec)
+		ownershiptest.Wants(annotationKey, value)(spec)
+		ownershiptest.Wants(taintKey, value)(spec)
 	}
 }
 
 // valuesOf are what the keys of a valued pool have become on a node.
 func (h *harness) valuesOf(name string) []string {
 	h.t.Helper()
-	live := newLiveNode(h.node(name), testNow)
-	var values []string
-	for _, k := range []key{labelKey, annotationKey, taintKey} {
-		value, ok := live.get(k)
-		if !ok {
-			value = absent
+	node := h.node(name)
+	values := []string{absent, absent, absent}
+	if value, ok := node.Labels[labelKey.Name]; ok {
+		values[0] = value
+	}
+	if value, ok := node.Annotations[annotationKey.Name]; ok {
+		values[1] = value
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == taintKey.Name && taint.Effect == taintKey.Effect {
+			values[2] = taint.Value
 		}
-		values = append(values, value)
 	}
 	return values
 }
@@ -129,7 +134,7 @@ func TestReconcile_role_label_is_matched_whole(t *testing.T) {
 func TestReconcile_control_plane_nodes_are_left_alone(t *testing.T) {
 	h := newHarness(t, shared)
 	h.newNodes("guard", "guard-1")
-	h.cached(shared.Node(t, "guard-2", map[string]string{"flotilla.test/pool": "guard", controlPlaneRole: ""}))
+	h.cached(shared.Node(t, "guard-2", map[string]string{"flotilla.test/pool": "guard", flotillav1.NodeRolePrefix + "control-plane": ""}))
 	h.create(selecting("guard", valued("guard")))
 	h.applied("guard", 1)
 	if n := h.wire.count("/nodes/guard-2"); n != 0 {
@@ -144,7 +149,7 @@ func TestReconcile_control_plane_nodes_are_left_alone(t *testing.T) {
 	h.become("guard-2", absent, "guard")
 	// A node that becomes one of the control plane is let go of.
 	node := h.node("guard-1")
-	h.update(node, func() { node.Labels[controlPlaneRole] = "" })
+	h.update(node, func() { node.Labels[flotillav1.NodeRolePrefix+"control-plane"] = "" })
 	h.become("guard-1", absent, "guard")
 	h.applied("guard", 0)
 }
@@ -169,14 +174,19 @@ func TestReconcile_runtime_class_selects_the_nodes_of_the_pool(t *testing.T) {
 func TestReconcile_pools_that_feed_on_each_other(t *testing.T) {
 	h := newHarness(t, shared)
 	h.newNodes("loop", "loop-1")
-	scoped := func(name, label string, set string) *flotillav1.NodePool {
-		pool := by(name, label, set)
-		pool.Spec.NodeSelector.MatchLabels = map[string]flotillav1.LabelValue{"flotilla.test/pool": "loop"}
+	scoped := func(name string, operator metav1.LabelSelectorOperator, label string, set string) *flotillav1.NodePool {
+		pool := ownershiptest.Pool(name, func(spec *flotillav1.NodePoolSpec) {
+			spec.Labels = map[string]flotillav1.LabelValue{"example.com/" + set: "yes"}
+		})
+		pool.Spec.NodeSelector = &flotillav1.NodeSelector{
+			MatchLabels:      map[string]flotillav1.LabelValue{"flotilla.test/pool": "loop"},
+			MatchExpressions: []flotillav1.NodeSelectorRequirement{{Key: "example.com/" + label, Operator: operator}},
+		}
 		return pool
 	}
-	taker := scoped("loop-b", "free", "claimed")
-	taker.Spec.Taints = []flotillav1.NodePoolTaint{{Key: evictKey.name, Effect: evictKey.effect}}
-	h.create(scoped("loop-a", "!claimed", "free"))
+	taker := scoped("loop-b", metav1.LabelSelectorOpExists, "free", "claimed")
+	taker.Spec.Taints = []flotillav1.NodePoolTaint{{Key: evictKey.Name, Effect: evictKey.Effect}}
+	h.create(scoped("loop-a", metav1.LabelSelectorOpDoesNotExist, "claimed", "free"))
 	h.create(taker)
 	pools := []string{"loop-a", "loop-b"}
 	loops := func(g Gomega) {
@@ -201,7 +211,7 @@ func TestReconcile_pools_that_feed_on_each_other(t *testing.T) {
 	}
 	// Neither time nor a restart of the manager makes it go on.
 	h.clock.SetTime(h.clock.Now().Add(2 * fightWindow))
-	h.ledger = &Ledger{}
+	h.ledger = NewLedger()
 	h.nodes.Ledger, h.pools.Ledger = h.ledger, h.ledger
 	for range 5 {
 		if err := h.round(pools...); err != nil {

@@ -20,15 +20,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership/ownershiptest"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
 func TestNews_many_nodes_are_told_of_together(t *testing.T) {
-	few, many := map[string]types.UID{}, map[string]types.UID{}
-	for i := range maxSingly + 1 {
+	few, many := map[string]nodeNews{}, map[string]nodeNews{}
+	for i := range maxSingleEvents + 1 {
 		name := fmt.Sprintf("n%02d", i)
-		many[name] = types.UID("uid-" + name)
-		if i < maxSingly {
+		many[name] = nodeNews{uid: types.UID("uid-" + name)}
+		if i < maxSingleEvents {
 			few[name] = many[name]
 		}
 	}
@@ -43,15 +44,15 @@ func TestNews_many_nodes_are_told_of_together(t *testing.T) {
 		}
 		return out
 	}
-	if got := told(news{joined: few}); len(got) != maxSingly || got[9] != "Normal NodeJoined Join: Node n09 joined the pool (n09, uid-n09)" {
+	if got := told(news{joined: few}); len(got) != maxSingleEvents || got[9] != "Normal NodeJoined Join: Node n09 joined the pool (n09, uid-n09)" {
 		t.Errorf("ten nodes: got %q", got)
 	}
 	want := []string{
 		"Normal NodesJoined Join: 11 nodes joined the pool: n00, n01, n02 and 8 more",
 		"Normal NodeLeft Leave: Node a left the pool (a, u)",
-		"Normal NodeHealed Heal: Put back on node b what someone else had changed: label x/y, taint x/y:NoSchedule (b, v)",
+		"Normal NodeHealed Heal: Restored keys of node b that someone else had changed: label x/y, taint x/y:NoSchedule (b, v)",
 	}
-	got := told(news{joined: many, left: map[string]types.UID{"a": "u"}, healed: map[string]healing{"b": {"v", []string{"taint x/y:NoSchedule", "label x/y"}}}})
+	got := told(news{joined: many, left: map[string]nodeNews{"a": {uid: "u"}}, healed: map[string]nodeNews{"b": {"v", []string{"taint x/y:NoSchedule", "label x/y"}}}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -61,50 +62,50 @@ func TestLedger_a_node_that_is_gone_has_left_once(t *testing.T) {
 	at, pool := nodeKey{memberName, "n1"}, poolKey{memberName, "a"}
 	seen := func(uid, version, record string) func(*Ledger) {
 		return func(l *Ledger) {
-			node := newNode("n1", nil)
+			node := ownershiptest.Node("n1", nil)
 			node.UID, node.ResourceVersion = types.UID(uid), version
 			node.Annotations = map[string]string{flotillav1.AnnotationNodeRecord: record}
-			l.saw(at, node)
+			l.observeNode(at, node)
 		}
 	}
-	ended := func(l *Ledger) { l.ended(at, testNow.Time) }
+	ended := func(l *Ledger) { l.nodeGone(at, ownershiptest.Now.Time) }
 	const in, out = `{"pools":{"a":{"uid":"u"}}}`, ""
 	tests := map[string]struct {
 		steps []func(*Ledger)
-		want  map[string]types.UID
+		want  map[string]nodeNews
 	}{
-		"one that was in a pool":                    {steps: []func(*Ledger){seen("u1", "5", in), ended}, want: map[string]types.UID{"n1": "u1"}},
+		"one that was in a pool":                    {steps: []func(*Ledger){seen("u1", "5", in), ended}, want: map[string]nodeNews{"n1": {uid: "u1"}}},
 		"one that was in none":                      {steps: []func(*Ledger){seen("u1", "5", out), ended}},
 		"one that was never seen":                   {steps: []func(*Ledger){ended}},
 		"one that had left before":                  {steps: []func(*Ledger){seen("u1", "5", in), seen("u1", "6", out), ended}},
 		"late word of a version before it left":     {steps: []func(*Ledger){seen("u1", "6", out), seen("u1", "5", in), ended}},
-		"late word after its end":                   {steps: []func(*Ledger){seen("u1", "5", in), ended, func(l *Ledger) { l.takeNews(pool) }, seen("u1", "5", in), ended}},
-		"another of the name":                       {steps: []func(*Ledger){seen("u1", "5", in), seen("u2", "9", out)}, want: map[string]types.UID{"n1": "u1"}},
-		"late word of the one before":               {steps: []func(*Ledger){seen("u1", "5", in), seen("u2", "9", in), func(l *Ledger) { l.takeNews(pool) }, seen("u1", "7", in), seen("u2", "9", in)}},
-		"versions that are no numbers are believed": {steps: []func(*Ledger){seen("u1", "x", out), seen("u1", "y", in), ended}, want: map[string]types.UID{"n1": "u1"}},
+		"late word after its end":                   {steps: []func(*Ledger){seen("u1", "5", in), ended, func(l *Ledger) { l.news.remove(pool) }, seen("u1", "5", in), ended}},
+		"another of the name":                       {steps: []func(*Ledger){seen("u1", "5", in), seen("u2", "9", out)}, want: map[string]nodeNews{"n1": {uid: "u1"}}},
+		"late word of the one before":               {steps: []func(*Ledger){seen("u1", "5", in), seen("u2", "9", in), func(l *Ledger) { l.news.remove(pool) }, seen("u1", "7", in), seen("u2", "9", in)}},
+		"versions that are no numbers are believed": {steps: []func(*Ledger){seen("u1", "x", out), seen("u1", "y", in), ended}, want: map[string]nodeNews{"n1": {uid: "u1"}}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := &Ledger{}
+			l := NewLedger()
 			for _, step := range tc.steps {
 				step(l)
 			}
-			if diff := cmp.Diff(tc.want, l.takeNews(pool).left); diff != "" {
+			if diff := cmp.Diff(tc.want, l.news.remove(pool).left, cmp.AllowUnexported(nodeNews{})); diff != "" {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}
 		})
 	}
-	l := &Ledger{}
+	l := NewLedger()
 	seen("u1", "5", in)(l)
 	ended(l)
-	l.ended(at, testNow.Time)
+	l.nodeGone(at, ownershiptest.Now.Time)
 	seen("u2", "6", in)(l)
-	l.ended(at, testNow.Add(2*goneFor))
-	if len(l.members) != 0 || len(l.gone) != 1 {
-		t.Errorf("what is over is kept: %v %v", l.members, l.gone)
+	l.nodeGone(at, ownershiptest.Now.Add(2*goneFor))
+	if len(l.seen.byNode) != 0 || len(l.seen.gone) != 1 {
+		t.Errorf("what is over is kept: %v %v", l.seen.byNode, l.seen.gone)
 	}
 	l.forgetPool(pool)
-	if !l.takeNews(pool).empty() {
+	if len(l.news.remove(pool).events()) > 0 {
 		t.Error("a pool that is gone has news")
 	}
 }
@@ -161,7 +162,7 @@ func TestSetup_joins_and_leaves_are_told_completely(t *testing.T) {
 	eventually("Left", 3)
 	// A key that someone takes away comes back, with an event.
 	node = h.node(names[3])
-	h.update(node, func() { delete(node.Labels, labelKey.name) })
+	h.update(node, func() { delete(node.Labels, labelKey.Name) })
 	g.Eventually(func() string { return strings.Join(h.reasons("news"), " ") }).Should(ContainSubstring("NodeHealed"))
 
 	// The nodes of a deleted pool have not left it.
@@ -233,7 +234,7 @@ func TestReconcile_without_rights_on_nodes(t *testing.T) {
 		g.Expect(apierrors.IsNotFound(h.api.Get(ctx, client.ObjectKey{Name: "rights"}, &flotillav1.NodePool{}))).To(BeTrue())
 	})
 	for _, name := range []string{"rights-1", "rights-2"} {
-		if node := h.node(name); node.Labels[labelKey.name] != "" || len(node.Annotations)+len(node.Spec.Taints) > 0 {
+		if node := h.node(name); node.Labels[labelKey.Name] != "" || len(node.Annotations)+len(node.Spec.Taints) > 0 {
 			t.Errorf("node %s is not as it was: %v %v", name, node.Labels, node.Spec.Taints)
 		}
 	}

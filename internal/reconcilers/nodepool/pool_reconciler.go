@@ -5,8 +5,8 @@ package nodepool
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -23,13 +22,15 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
 const (
-	// pendingInterval is how often a pool with unfinished nodes is looked at, besides being told when a node changes: a
+	// pendingInterval is how often a pool with unfinished nodes is reconciled. Changes of nodes trigger it as well, but a
 	// patch that fails is no event.
 	pendingInterval = 5 * time.Second
-	// foreignInterval is how often a RuntimeClass that is not ours is looked at: it is not in the cache.
+	// foreignInterval is how often a RuntimeClass that the pool does not own is checked, because it is not cached.
 	foreignInterval = time.Minute
 )
 
@@ -58,7 +59,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	}
 	ctx = clusters.CausedBy(ctx, pool)
 	deleting := !pool.DeletionTimestamp.IsZero()
-	if wait := r.Ledger.begin(at, pass{r.Clock.Now(), pool.UID, pool.Generation, deleting}); wait > 0 {
+	if wait := r.Ledger.paces.begin(at, pass{r.Clock.Now(), pool.UID, pool.Generation, deleting}); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	found, err := r.observe(ctx, member, at, pool)
@@ -77,79 +78,64 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	return result, client.IgnoreNotFound(err)
 }
 
-// observe counts the pool's nodes.
-func (r *PoolReconciler) observe(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool) (census, error) {
+// observe surveys the nodes for the pool.
+func (r *PoolReconciler) observe(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool) (ownership.Survey, error) {
 	pools, nodes := &flotillav1.NodePoolList{}, &corev1.NodeList{}
 	if err := member.GetClient().List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return census{}, fmt.Errorf("listing NodePools: %w", err)
+		return ownership.Survey{}, fmt.Errorf("listing NodePools: %w", err)
 	}
 	if err := member.GetClient().List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return census{}, fmt.Errorf("listing nodes: %w", err)
+		return ownership.Survey{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	var asked usage
-	if wantsUsage(pool) && pool.DeletionTimestamp.IsZero() {
-		asked = r.usage(ctx, member, at.cluster)
+	var usage *ownership.Usage
+	if reportsUsage(pool) && pool.DeletionTimestamp.IsZero() {
+		usage = new(r.usage(ctx, member, at.cluster))
 	}
 	now := r.Clock.Now()
-	return survey(surveyInput{
-		pool: pool, views: viewsOf(pools.Items), nodes: nodes.Items, now: now, usage: asked,
-		failure: func(node string) failure { return r.Ledger.failure(nodeKey{at.cluster, node}) },
-		fought: func(node *corev1.Node, k key) bool {
-			return r.Ledger.fought(nodeKey{at.cluster, node.Name}, node.UID, k, now)
+	return ownership.SurveyNodes(ownership.SurveyInput{
+		Pool: pool, Views: ownership.Views(pools.Items), Nodes: nodes.Items, Now: now, Usage: usage,
+		Failure: func(node string) ownership.Failure { return r.Ledger.failures.get(nodeKey{at.cluster, node}) },
+		Fought: func(node *corev1.Node, k ownership.Key) bool {
+			return r.Ledger.fights.ongoing(rewrite{nodeKey{at.cluster, node.Name}, node.UID, k}, now)
 		},
 	}), nil
 }
 
 // apply brings the finalizer and the RuntimeClass to what the pool needs and writes the status.
-func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found census) (reconcile.Result, error) {
-	needed := found.counts.NodeCount > 0 || found.carriers > 0
-	if !isHeld(pool) {
-		if err := setFinalizer(ctx, member, pool, needed); err != nil {
+func (r *PoolReconciler) apply(ctx context.Context, member cluster.Cluster, at poolKey, pool *flotillav1.NodePool, found ownership.Survey) (reconcile.Result, error) {
+	if !ownership.ReadOnly(pool) {
+		if err := setFinalizer(ctx, member, pool, found.Counts.NodeCount > 0 || found.Carriers > 0); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	class := r.ensureRuntimeClass(ctx, member, pool, found.roleValues)
+	class := ensureRuntimeClass(ctx, member, pool, found.RoleValues)
 	if apierrors.IsConflict(class.err) {
-		// A lost race is no news.
+		// Conflicts are retried and not reported.
 		return reconcile.Result{}, class.err
 	}
 	now := r.Clock.Now()
 	after := pool.DeepCopy()
 	report(after, found, class, now)
-	if err := r.keepStorable(at, after); err != nil {
+	if err := r.writeStatus(ctx, member, at, pool, after, now); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !onlyProgress(pool, after) || !r.Ledger.wroteWithin(at, progressInterval, now) {
-		if err := writeStatus(ctx, member, pool, after); err != nil {
-			return reconcile.Result{}, err
-		}
-		r.Ledger.setWrote(at, now)
-	}
-	r.tell(at, pool, after)
-	for _, event := range append(class.events, r.Ledger.takeNews(at).events()...) {
+	r.recordTransitions(at, pool, after)
+	for _, event := range append(class.events, r.Ledger.news.remove(at).events()...) {
 		r.Recorder.Record(at.cluster, after, event)
 	}
 	result := reconcile.Result{}
 	switch {
-	case len(found.pending) > 0:
+	case len(found.Pending) > 0:
 		result.RequeueAfter = pendingInterval
-	case wantsUsage(pool) && found.usage.at.IsZero():
+	case found.Usage != nil && found.Usage.At.IsZero():
 		// Another pass is reading the Pods.
 		result.RequeueAfter = lagInterval
-	case wantsUsage(pool):
+	case found.Usage != nil:
 		result.RequeueAfter = usageInterval
-	case class.reason == flotillav1.ReasonNameConflict:
+	case class.condition.Reason == flotillav1.ReasonNameConflict:
 		result.RequeueAfter = foreignInterval
 	}
 	return result, class.err
-}
-
-// keepStorable leaves out what the member's schema does not know, which would be found missing in every pass.
-func (r *PoolReconciler) keepStorable(at poolKey, pool *flotillav1.NodePool) error {
-	snapshot, _ := r.Members.Snapshot(at.cluster)
-	status, err := clusters.Storable(snapshot, kindNodePool, pool.Status)
-	pool.Status = status
-	return err
 }
 
 // setFinalizer adds or removes the finalizer. The pool in memory stays what was observed.
@@ -171,45 +157,48 @@ func setFinalizer(ctx context.Context, member cluster.Cluster, pool *flotillav1.
 	return nil
 }
 
-// writeStatus patches what changed. The first write is a full one, so that an empty pool shows zeros and not nothing.
-// The UID keeps a status, and the authority in it, from a pool that was created again under the name.
-func writeStatus(ctx context.Context, member cluster.Cluster, before, after *flotillav1.NodePool) error {
-	if equality.Semantic.DeepEqual(before.Status, after.Status) {
+// writeStatus patches the status if it has changed, and not too often if only progress has.
+func (r *PoolReconciler) writeStatus(ctx context.Context, member cluster.Cluster, at poolKey, before, after *flotillav1.NodePool, now time.Time) error {
+	// Fields that the member's schema lacks would appear to be missing in every pass.
+	snapshot, _ := r.Members.Snapshot(at.cluster)
+	status, err := clusters.Storable(snapshot, kindNodePool, after.Status)
+	if err != nil {
+		return err
+	}
+	after.Status = status
+	if onlyProgress(before, after) && now.Sub(r.Ledger.paces.writes.get(at)) < progressInterval {
 		return nil
 	}
-	patch := map[string]any{}
-	if before.Status.ObservedGeneration <= 0 {
-		patch["status"] = after.Status
-	} else {
-		data, err := client.MergeFrom(before).Data(after)
-		if err != nil {
-			return fmt.Errorf("comparing the status of NodePool %q: %w", before.Name, err)
+	if !equality.Semantic.DeepEqual(before.Status, after.Status) {
+		published := client.Object(before)
+		if before.Status.ObservedGeneration <= 0 {
+			// The first patch is the full status, so that an empty pool shows zeros.
+			published = &metav1.PartialObjectMetadata{ObjectMeta: before.ObjectMeta}
 		}
-		if err := json.Unmarshal(data, &patch); err != nil {
-			return fmt.Errorf("comparing the status of NodePool %q: %w", before.Name, err)
+		// The UID keeps the status, and the authority in it, from a pool that was created again under the name.
+		if err := statuspatch.Write(ctx, member.GetClient(), published, after, statuspatch.SameUID, fieldOwner); err != nil {
+			return fmt.Errorf("writing the status of NodePool %q: %w", before.Name, err)
 		}
 	}
-	patch["metadata"] = map[string]any{"uid": before.UID}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding the status of NodePool %q: %w", before.Name, err)
-	}
-	written := &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: before.Name}}
-	if err := member.GetClient().Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, data), fieldOwner); err != nil {
-		return fmt.Errorf("writing the status of NodePool %q: %w", before.Name, err)
-	}
+	r.Ledger.paces.writes.set(at, now)
 	return nil
 }
 
-// tell records the transitions that a person should look at.
-func (r *PoolReconciler) tell(at poolKey, before, after *flotillav1.NodePool) {
+// becameFalse returns a condition that is False for another reason than before, and nil otherwise.
+func becameFalse(before, after *flotillav1.NodePool, conditionType string) *metav1.Condition {
+	was := apimeta.FindStatusCondition(before.Status.Conditions, conditionType)
+	is := apimeta.FindStatusCondition(after.Status.Conditions, conditionType)
+	if is == nil || is.Status != metav1.ConditionFalse || was != nil && was.Reason == is.Reason {
+		return nil
+	}
+	return is
+}
+
+// recordTransitions records warnings for conditions that became False for reasons that need attention.
+func (r *PoolReconciler) recordTransitions(at poolKey, before, after *flotillav1.NodePool) {
 	became := func(conditionType string, reasons ...string) {
-		was := apimeta.FindStatusCondition(before.Status.Conditions, conditionType)
-		is := apimeta.FindStatusCondition(after.Status.Conditions, conditionType)
-		for _, reason := range reasons {
-			if is != nil && is.Status == metav1.ConditionFalse && is.Reason == reason && (was == nil || was.Reason != reason) {
-				r.Recorder.Record(at.cluster, after, warning(reason, "Apply", is.Message))
-			}
+		if is := becameFalse(before, after, conditionType); is != nil && slices.Contains(reasons, is.Reason) {
+			r.Recorder.Record(at.cluster, after, warning(is.Reason, "Apply", is.Message))
 		}
 	}
 	became(flotillav1.ConditionNoConflicts, flotillav1.ReasonKeyConflict)

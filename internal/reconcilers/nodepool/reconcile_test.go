@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership/ownershiptest"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -36,7 +38,7 @@ func mustGVK(obj client.Object) schema.GroupVersionKind {
 
 // selecting returns a pool of the nodes with label flotilla.test/pool=<name>.
 func selecting(name string, change func(*flotillav1.NodePoolSpec)) *flotillav1.NodePool {
-	pool := newPool(name, change)
+	pool := ownershiptest.Pool(name, change)
 	pool.Spec.NodeSelector = &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"flotilla.test/pool": flotillav1.LabelValue(name)}}
 	return pool
 }
@@ -49,9 +51,9 @@ func (h *harness) newNodes(poolName string, names ...string) {
 }
 
 func everything(spec *flotillav1.NodePoolSpec) {
-	spec.Labels = map[string]flotillav1.LabelValue{labelKey.name: "x"}
-	spec.Annotations = map[string]flotillav1.AnnotationValue{annotationKey.name: "y"}
-	spec.Taints = []flotillav1.NodePoolTaint{{Key: taintKey.name, Value: "z", Effect: taintKey.effect}}
+	spec.Labels = map[string]flotillav1.LabelValue{labelKey.Name: "x"}
+	spec.Annotations = map[string]flotillav1.AnnotationValue{annotationKey.Name: "y"}
+	spec.Taints = []flotillav1.NodePoolTaint{{Key: taintKey.Name, Value: "z", Effect: taintKey.Effect}}
 	spec.Handler = "runc"
 }
 
@@ -63,7 +65,7 @@ func TestReconcile_from_creation_to_deletion(t *testing.T) {
 
 	for _, name := range []string{"life-1", "life-2", "life-3"} {
 		node := h.node(name)
-		if node.Labels[labelKey.name] != "x" || node.Annotations[annotationKey.name] != "y" || len(node.Spec.Taints) != 1 {
+		if node.Labels[labelKey.Name] != "x" || node.Annotations[annotationKey.Name] != "y" || len(node.Spec.Taints) != 1 {
 			t.Errorf("node %s does not carry the keys: %v %v %v", name, node.Labels, node.Annotations, node.Spec.Taints)
 		}
 		if n := h.wire.count("PATCH /api/v1/nodes/" + name); n != 1 {
@@ -90,7 +92,7 @@ func TestReconcile_from_creation_to_deletion(t *testing.T) {
 	})
 	for _, name := range []string{"life-1", "life-2", "life-3"} {
 		node := h.node(name)
-		if _, ok := node.Labels[labelKey.name]; ok || len(node.Annotations) > 0 || len(node.Spec.Taints) > 0 {
+		if _, ok := node.Labels[labelKey.Name]; ok || len(node.Annotations) > 0 || len(node.Spec.Taints) > 0 {
 			t.Errorf("node %s is not as it was: %v %v %v", name, node.Labels, node.Annotations, node.Spec.Taints)
 		}
 		if n := h.wire.count("PATCH /api/v1/nodes/" + name); n != 2 {
@@ -106,9 +108,9 @@ func TestReconcile_heals_nodes(t *testing.T) {
 	h.applied("heal", 2)
 
 	node := h.node("heal-1")
-	h.update(node, func() { delete(node.Labels, labelKey.name); node.Spec.Taints = nil })
+	h.update(node, func() { delete(node.Labels, labelKey.Name); node.Spec.Taints = nil })
 	h.until("heal", func(g Gomega) {
-		g.Expect(h.node("heal-1").Labels).To(HaveKeyWithValue(labelKey.name, "x"))
+		g.Expect(h.node("heal-1").Labels).To(HaveKeyWithValue(labelKey.Name, "x"))
 		g.Expect(h.node("heal-1").Spec.Taints).To(HaveLen(1))
 	})
 
@@ -140,18 +142,18 @@ func TestReconcile_fight_stops(t *testing.T) {
 	h.applied("fight", 1)
 	for range fightLimit {
 		node := h.node("fight-1")
-		h.update(node, func() { node.Labels[labelKey.name] = "theirs" })
-		h.until("fight", func(g Gomega) { g.Expect(h.node("fight-1").Labels).To(HaveKeyWithValue(labelKey.name, "x")) })
+		h.update(node, func() { node.Labels[labelKey.Name] = "theirs" })
+		h.until("fight", func(g Gomega) { g.Expect(h.node("fight-1").Labels).To(HaveKeyWithValue(labelKey.Name, "x")) })
 		h.cached(h.node("fight-1"))
 	}
 	node := h.node("fight-1")
-	h.update(node, func() { node.Labels[labelKey.name] = "theirs" })
+	h.update(node, func() { node.Labels[labelKey.Name] = "theirs" })
 	h.until("fight", func(g Gomega) {
 		pool := h.pool("fight")
 		g.Expect(condition(pool, flotillav1.ConditionApplied).Reason).To(Equal(flotillav1.ReasonOwnershipFight))
 		g.Expect(pool.Status.Status).To(Equal(int32(statusConflict)))
 	})
-	if got := h.node("fight-1").Labels[labelKey.name]; got != "theirs" {
+	if got := h.node("fight-1").Labels[labelKey.Name]; got != "theirs" {
 		t.Errorf("the fight goes on: %s", got)
 	}
 	if got := strings.Join(h.reasons("fight"), " "); !strings.Contains(got, "OwnershipFight") {
@@ -181,7 +183,7 @@ func TestReconcile_lost_race_keeps_the_other_writers_taint(t *testing.T) {
 	h.applied("race", 1)
 	want := []corev1.Taint{
 		{Key: "foreign", Value: "1", Effect: corev1.TaintEffectNoSchedule},
-		{Key: taintKey.name, Value: "z", Effect: taintKey.effect},
+		{Key: taintKey.Name, Value: "z", Effect: taintKey.Effect},
 	}
 	if diff := cmp.Diff(want, h.node("race-1").Spec.Taints); diff != "" || !raced {
 		t.Errorf("taints (-want +got), raced %t:\n%s", raced, diff)
@@ -205,6 +207,25 @@ func TestReconcile_refused_patches_are_told(t *testing.T) {
 	})
 	h.wire.intercept(nil)
 	h.applied("denied", 1)
+}
+
+func TestReconcile_patches_without_an_answer_are_told(t *testing.T) {
+	h := newHarness(t, shared)
+	h.newNodes("late", "unanswered-1")
+	h.create(selecting("late", everything))
+	h.wire.intercept(func(write string) *http.Response {
+		if strings.HasPrefix(write, "PATCH /api/v1/nodes/") {
+			return unanswered
+		}
+		return nil
+	})
+	h.until("late", func(g Gomega) {
+		pool := h.pool("late")
+		g.Expect(pool.Status.Status).To(Equal(int32(statusFailed)))
+		g.Expect(condition(pool, flotillav1.ConditionReady).Message).To(ContainSubstring("Nodes cannot be patched (unanswered-1)"))
+	})
+	h.wire.intercept(nil)
+	h.applied("late", 1)
 }
 
 func TestReconcile_runtime_class(t *testing.T) {
@@ -277,7 +298,7 @@ func TestReconcile_foreign_runtime_class_is_left_alone(t *testing.T) {
 
 func TestReconcile_conflict_is_kept_and_told_once(t *testing.T) {
 	h := newHarness(t, shared)
-	h.cached(shared.Node(t, "conflict-1", map[string]string{"flotilla.test/pool": "conflict", labelKey.name: "theirs"}))
+	h.cached(shared.Node(t, "conflict-1", map[string]string{"flotilla.test/pool": "conflict", labelKey.Name: "theirs"}))
 	h.create(selecting("conflict", everything))
 	h.until("conflict", func(g Gomega) {
 		pool := h.pool("conflict")
@@ -287,7 +308,7 @@ func TestReconcile_conflict_is_kept_and_told_once(t *testing.T) {
 		g.Expect(condition(pool, flotillav1.ConditionReady).Reason).To(Equal(flotillav1.ReasonKeyConflict))
 	})
 	h.quiet("conflict")
-	if got := h.node("conflict-1").Labels[labelKey.name]; got != "theirs" {
+	if got := h.node("conflict-1").Labels[labelKey.Name]; got != "theirs" {
 		t.Errorf("the label was overridden: %s", got)
 	}
 	if diff := cmp.Diff([]string{"KeyConflict", "NodeJoined", "RuntimeClassCreated"}, h.reasons("conflict")); diff != "" {
@@ -340,11 +361,9 @@ func TestReconcile_dry_run_and_pause_write_nothing(t *testing.T) {
 	h.applied("dry", 2)
 
 	// A paused member gets no writes at all.
-	h.mu.Lock()
-	h.paused = true
-	h.mu.Unlock()
+	h.members.Change(memberName, func(s *clusters.Snapshot) { s.Paused = true })
 	before := h.wire.count("")
-	h.update(pool, func() { pool.Spec.Labels[labelKey.name] = "changed" })
+	h.update(pool, func() { pool.Spec.Labels[labelKey.Name] = "changed" })
 	for range 3 {
 		if err := h.round("dry"); err != nil {
 			t.Fatal(err)
@@ -375,7 +394,7 @@ func TestReconcile_no_execute_goes_node_by_node(t *testing.T) {
 		h.cached(node)
 	}
 	setReady("evict-3", corev1.ConditionFalse)
-	h.create(selecting("evict", wants(evictKey, "x")))
+	h.create(selecting("evict", ownershiptest.Wants(evictKey, "x")))
 	h.until("evict", func(g Gomega) {
 		g.Expect(condition(h.pool("evict"), flotillav1.ConditionReady).Reason).To(Equal(flotillav1.ReasonRolloutHalted))
 	})
@@ -404,7 +423,7 @@ func TestReconcile_terminating_crd_releases(t *testing.T) {
 		g.Expect(apierrors.IsNotFound(h.api.Get(context.Background(), client.ObjectKeyFromObject(crd), crd))).To(BeTrue())
 	})
 	node := h.node("kept-1")
-	if node.Labels[labelKey.name] != "x" || len(node.Spec.Taints) != 1 || node.Annotations[flotillav1.AnnotationNodeRecord] == "" {
+	if node.Labels[labelKey.Name] != "x" || len(node.Spec.Taints) != 1 || node.Annotations[flotillav1.AnnotationNodeRecord] == "" {
 		t.Errorf("the node lost its keys: %v %v", node.Labels, node.Spec.Taints)
 	}
 	if got := strings.Join(h.reasons("kept"), " "); !strings.Contains(got, "Released") {

@@ -5,19 +5,23 @@ package nodepool
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// Numbers of status.status that a member's pool can have.
+// Values of status.status that a pool in a member can have.
 const (
 	statusApplied  = 200
 	statusPartly   = 206
@@ -25,42 +29,46 @@ const (
 	statusFailed   = 500
 )
 
+const (
+	// maxPlanChanges is the limit of the CRD.
+	maxPlanChanges = 50
+	// maxReason is how much of an error of an API server a condition shows.
+	maxReason = 256
+)
+
 // report fills the status of a pool that is not being deleted. It is pure.
-func report(pool *flotillav1.NodePool, found census, class classOutcome, now time.Time) {
+func report(pool *flotillav1.NodePool, found ownership.Survey, class classOutcome, now time.Time) {
 	status := &pool.Status
 	status.ObservedGeneration = pool.Generation
-	status.NodePoolCounts = found.counts
-	if !isHeld(pool) {
-		// A pool that may write nothing needs no authority.
-		status.OwnedKeys = ownedKeys(pool, found.recordedKeys)
+	status.NodePoolCounts = found.Counts
+	if !ownership.ReadOnly(pool) {
+		// A read-only pool needs no authority.
+		status.OwnedKeys = ownership.OwnedKeys(pool, found.RecordedKeys)
 	}
 	status.Plan = nil
 	if pool.Spec.DryRun {
-		changes := sets.List(found.changes)
-		status.Plan = &flotillav1.NodePoolPlan{Nodes: int32(found.changing), Changes: changes[:min(len(changes), maxPlanChanges)]}
+		changes := sets.List(found.Changes)
+		status.Plan = &flotillav1.NodePoolPlan{Nodes: int32(len(found.Pending)), Changes: changes[:min(len(changes), maxPlanChanges)]}
 	}
 	set := setter(pool, now)
 	applied := set(flotillav1.ConditionApplied, appliedCondition(pool, found))
 	conflicts := set(flotillav1.ConditionNoConflicts, conflictsCondition(found))
-	runtimeClass := set(flotillav1.ConditionRuntimeClassReady, metav1.Condition{Status: class.status, Reason: class.reason, Message: class.message})
+	runtimeClass := set(flotillav1.ConditionRuntimeClassReady, class.condition)
 	set(flotillav1.ConditionNodesHealthy, healthCondition(found))
 	set(flotillav1.ConditionProgressing, progressCondition(pool, found))
 	ready := set(flotillav1.ConditionReady, readyCondition(applied, runtimeClass, conflicts))
 	if ready.Status == metav1.ConditionFalse && slices.Contains(flotillav1.StallingReasons(), ready.Reason) {
-		set(flotillav1.ConditionStalled, metav1.Condition{Status: metav1.ConditionTrue, Reason: ready.Reason, Message: ready.Message})
+		set(flotillav1.ConditionStalled, isTrue(ready.Reason, ready.Message))
 	} else {
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionStalled)
 	}
-	if !wantsUsage(pool) {
+	if found.Usage == nil {
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionRequestsKnown)
-	} else if known := requestsCondition(found.usage); known != nil {
-		set(flotillav1.ConditionRequestsKnown, *known)
+	} else if known := requestsCondition(found.Usage); known.Status != "" {
+		set(flotillav1.ConditionRequestsKnown, known)
 	}
 	if pool.Spec.Placement != nil {
-		set(flotillav1.ConditionPlacementIgnored, metav1.Condition{
-			Status: metav1.ConditionTrue, Reason: flotillav1.ReasonPlacementInMember,
-			Message: "The field spec.placement only means something on the hub",
-		})
+		set(flotillav1.ConditionPlacementIgnored, isTrue(flotillav1.ReasonPlacementInMember, "The field spec.placement only means something on the hub"))
 	} else {
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionPlacementIgnored)
 	}
@@ -68,24 +76,21 @@ func report(pool *flotillav1.NodePool, found census, class classOutcome, now tim
 }
 
 // reportDeletion fills the status of a pool whose nodes are being cleaned.
-func reportDeletion(pool *flotillav1.NodePool, found census, now time.Time) {
+func reportDeletion(pool *flotillav1.NodePool, found ownership.Survey, now time.Time) {
 	pool.Status.ObservedGeneration = pool.Generation
 	set := setter(pool, now)
-	message := fmt.Sprintf("%s still carry keys of the pool, which is being deleted", nodeCount(found.carriers))
-	if found.carriers == 1 {
+	message := fmt.Sprintf("%s still carry keys of the pool, which is being deleted", nodeCount(found.Carriers))
+	if found.Carriers == 1 {
 		message = "1 node still carries keys of the pool, which is being deleted"
 	}
-	progress := metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonCleaning, Message: message}
-	if len(found.failing) > 0 {
-		progress.Message = clean(fmt.Sprintf("Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message), 2*maxReason)
+	reason := flotillav1.ReasonCleaning
+	if len(found.Failing) > 0 {
+		reason = found.Failure.Reason
+		message = text.Clause(fmt.Sprintf("Nodes cannot be patched (%s): %s", enumerate(found.Failing), found.Failure.Message), 2*maxReason)
 	}
-	set(flotillav1.ConditionProgressing, progress)
-	progress.Status = metav1.ConditionFalse
-	if len(found.failing) > 0 {
-		// Progressing keeps its reason, which is what lets the node controller clean.
-		progress.Reason = found.failure.reason
-	}
-	set(flotillav1.ConditionReady, progress)
+	// Progressing keeps its reason, which is what allows the node controller to clean.
+	set(flotillav1.ConditionProgressing, isTrue(flotillav1.ReasonCleaning, message))
+	set(flotillav1.ConditionReady, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message})
 	apimeta.RemoveStatusCondition(&pool.Status.Conditions, flotillav1.ConditionStalled)
 }
 
@@ -100,79 +105,83 @@ func setter(pool *flotillav1.NodePool, now time.Time) func(string, metav1.Condit
 	}
 }
 
-// appliedCondition says whether every node carries what the spec says, conflicts aside; the worst reason first.
-func appliedCondition(pool *flotillav1.NodePool, found census) metav1.Condition {
-	not := func(reason, format string, args ...any) metav1.Condition {
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
-	}
-	pending := nodeCount(len(found.pending))
+func isTrue(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func isFalse(reason, format string, args ...any) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// appliedCondition shows whether every node carries what the spec says, conflicts aside; the worst reason first.
+func appliedCondition(pool *flotillav1.NodePool, found ownership.Survey) metav1.Condition {
+	pending := nodeCount(len(found.Pending))
 	switch {
-	case len(found.refused) > 0:
-		return not(flotillav1.ReasonApplyFailed, "Keys that no pool may set: %s", enumerate(sets.List(found.refusedKeys)))
-	case len(found.failing) > 0 && !isHeld(pool):
-		return not(found.failure.reason, "Nodes cannot be patched (%s): %s", enumerate(found.failing), found.failure.message)
-	case len(found.oversized) > 0:
-		return not(flotillav1.ReasonRecordTooLarge, "The record would pass 64 KiB on %s", enumerate(found.oversized))
-	case len(found.pending) > 0 && isHeld(pool):
-		return not(heldReason(pool), "The spec asks for changes to %s", pending)
-	case len(found.looping) > 0:
-		return not(flotillav1.ReasonMembershipLoop, "By labels that they set (%s), pools %s make %s join and leave for ever, so nothing changes there: change labels or nodeSelector of one of them",
-			enumerate(found.loopLabels), enumerate(sets.List(found.loopPools)), enumerate(found.looping))
-	case len(found.fighting) > 0:
-		return not(flotillav1.ReasonOwnershipFight, "Something keeps changing %s on %s", enumerate(sets.List(found.fightKeys)), enumerate(found.fighting))
-	case len(found.waiting) > 0 && found.halted:
-		return not(flotillav1.ReasonRolloutHalted, "Over %d%% of the nodes are not ready, so NoExecute taints wait on %s", haltPercent, nodeCount(len(found.waiting)))
-	case len(found.pending) > 0:
-		return not(flotillav1.ReasonNodesPending, "Changes to %s are on their way", pending)
-	case found.counts.NodeCount == 0:
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonNoMatchingNodes, Message: "No node belongs to the pool"}
+	case len(found.Refused) > 0:
+		return isFalse(flotillav1.ReasonApplyFailed, "Keys that no pool may set: %s", enumerate(sets.List(found.RefusedKeys)))
+	case len(found.Failing) > 0 && !ownership.ReadOnly(pool):
+		return isFalse(found.Failure.Reason, "Nodes cannot be patched (%s): %s", enumerate(found.Failing), found.Failure.Message)
+	case len(found.Oversized) > 0:
+		return isFalse(flotillav1.ReasonRecordTooLarge, "The record would exceed 64 KiB on %s", enumerate(found.Oversized))
+	case len(found.Pending) > 0 && ownership.ReadOnly(pool):
+		return isFalse(readOnlyReason(pool), "The spec asks for changes to %s", pending)
+	case len(found.Looping) > 0:
+		return isFalse(flotillav1.ReasonMembershipLoop, "By labels that they set (%s), pools %s make %s join and leave for ever, so nothing changes there: change labels or nodeSelector of one of them",
+			enumerate(found.LoopLabels), enumerate(sets.List(found.LoopPools)), enumerate(found.Looping))
+	case len(found.Fighting) > 0:
+		return isFalse(flotillav1.ReasonOwnershipFight, "Something keeps changing %s on %s", enumerate(sets.List(found.FightKeys)), enumerate(found.Fighting))
+	case len(found.Waiting) > 0 && found.Halted:
+		return isFalse(flotillav1.ReasonRolloutHalted, "Over %d%% of the nodes are not ready, so NoExecute taints wait on %s", ownership.HaltPercent, nodeCount(len(found.Waiting)))
+	case len(found.Pending) > 0:
+		return isFalse(flotillav1.ReasonNodesPending, "Changes to %s are on their way", pending)
+	case found.Counts.NodeCount == 0:
+		return isTrue(flotillav1.ReasonNoMatchingNodes, "No node belongs to the pool")
 	}
-	return metav1.Condition{
-		Status: metav1.ConditionTrue, Reason: flotillav1.ReasonAllNodesUpdated,
-		Message: fmt.Sprintf("Nothing is left to do on %s", nodeCount(int(found.counts.NodeCount))),
-	}
+	return isTrue(flotillav1.ReasonAllNodesUpdated, "Nothing is left to do on "+nodeCount(int(found.Counts.NodeCount)))
 }
 
-func conflictsCondition(found census) metav1.Condition {
-	if len(found.conflicting) == 0 {
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonNoConflict, Message: "Nothing else sets the keys of the pool"}
+func conflictsCondition(found ownership.Survey) metav1.Condition {
+	if len(found.Conflicting) == 0 {
+		return isTrue(flotillav1.ReasonNoConflict, "Nothing else sets the keys of the pool")
 	}
-	return metav1.Condition{
-		Status: metav1.ConditionFalse, Reason: flotillav1.ReasonKeyConflict,
-		Message: fmt.Sprintf("Something else sets %s on %s", enumerate(sets.List(found.conflictKeys)), enumerate(found.conflicting)),
-	}
+	return isFalse(flotillav1.ReasonKeyConflict, "Something else sets %s on %s", enumerate(sets.List(found.ConflictKeys)), enumerate(found.Conflicting))
 }
 
-func healthCondition(found census) metav1.Condition {
+func healthCondition(found ownership.Survey) metav1.Condition {
 	switch {
-	case found.counts.NodeCount == 0:
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonNoMatchingNodes, Message: "No node belongs to the pool"}
-	case len(found.notReady) > 0:
-		return metav1.Condition{
-			Status: metav1.ConditionFalse, Reason: flotillav1.ReasonNodesNotReady,
-			Message: fmt.Sprintf("%d of %s not ready: %s", len(found.notReady), nodeCount(int(found.counts.NodeCount)), enumerate(found.notReady)),
-		}
+	case found.Counts.NodeCount == 0:
+		return isTrue(flotillav1.ReasonNoMatchingNodes, "No node belongs to the pool")
+	case len(found.NotReady) > 0:
+		return isFalse(flotillav1.ReasonNodesNotReady, "%d of %s not ready: %s", len(found.NotReady), nodeCount(int(found.Counts.NodeCount)), enumerate(found.NotReady))
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: flotillav1.ReasonAllNodesReady, Message: "All nodes are ready"}
+	return isTrue(flotillav1.ReasonAllNodesReady, "All nodes are ready")
 }
 
-func progressCondition(pool *flotillav1.NodePool, found census) metav1.Condition {
+func progressCondition(pool *flotillav1.NodePool, found ownership.Survey) metav1.Condition {
 	switch {
-	case isHeld(pool):
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: heldReason(pool), Message: "The pool changes no nodes"}
-	case len(found.waiting) > 0 && found.halted:
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: flotillav1.ReasonRolloutHalted, Message: "Too many nodes are not ready"}
-	case len(found.pending) > 0:
-		return metav1.Condition{
-			Status: metav1.ConditionTrue, Reason: flotillav1.ReasonNodesPending,
-			Message: fmt.Sprintf("Changes to %s are on their way", nodeCount(len(found.pending))),
-		}
+	case ownership.ReadOnly(pool):
+		return isFalse(readOnlyReason(pool), "The pool changes no nodes")
+	case len(found.Waiting) > 0 && found.Halted:
+		return isFalse(flotillav1.ReasonRolloutHalted, "Too many nodes are not ready")
+	case len(found.Pending) > 0:
+		return isTrue(flotillav1.ReasonNodesPending, fmt.Sprintf("Changes to %s are on their way", nodeCount(len(found.Pending))))
 	}
-	return metav1.Condition{Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled, Message: "Nothing is on its way"}
+	return isFalse(flotillav1.ReasonSettled, "Nothing is on its way")
 }
 
-// readyCondition is the first condition that is not True. Nodes that are not ready are told by NodesHealthy alone: the
-// pool has done its job on them.
+// requestsCondition shows whether status.requested is current; it is empty if nothing is known either way.
+func requestsCondition(usage *ownership.Usage) metav1.Condition {
+	switch {
+	case usage.Failure != (ownership.Failure{}):
+		return isFalse(usage.Failure.Reason, "The Pods cannot be read: %s", usage.Failure.Message)
+	case usage.ByNode == nil:
+		return metav1.Condition{}
+	}
+	return isTrue(flotillav1.ReasonMeasured, "What the Pods ask for has been added up")
+}
+
+// readyCondition is the first condition that is not True. Nodes that are not ready only show in NodesHealthy: the pool has
+// done its job on them.
 func readyCondition(applied metav1.Condition, others ...metav1.Condition) metav1.Condition {
 	worst := applied
 	for _, condition := range others {
@@ -183,16 +192,16 @@ func readyCondition(applied metav1.Condition, others ...metav1.Condition) metav1
 	return metav1.Condition{Status: worst.Status, Reason: worst.Reason, Message: worst.Message}
 }
 
-// heldReason says why a pool may change nothing.
-func heldReason(pool *flotillav1.NodePool) string {
+// readOnlyReason returns why a pool may change nothing.
+func readOnlyReason(pool *flotillav1.NodePool) string {
 	if pool.Spec.Paused {
 		return flotillav1.ReasonPaused
 	}
 	return flotillav1.ReasonDryRun
 }
 
-// statusNumber is the one place that makes the number from the conditions. A pool that is partly applied, because
-// changes are on their way or held back, is 206: nothing is wrong, but not all is applied.
+// statusNumber derives status.status from the conditions. A pool is 206 while changes are on their way or held back: nothing
+// is wrong, but not everything is applied.
 func statusNumber(conditions []metav1.Condition) int32 {
 	number := int32(statusApplied)
 	for _, condition := range conditions {
@@ -208,19 +217,18 @@ func statusNumber(conditions []metav1.Condition) int32 {
 }
 
 var numberOfReason = map[string]int32{
-	flotillav1.ReasonApplyFailed:    statusFailed,
-	flotillav1.ReasonForbidden:      statusFailed,
-	flotillav1.ReasonRecordTooLarge: statusFailed,
-	flotillav1.ReasonOwnershipFight: statusConflict,
-	flotillav1.ReasonMembershipLoop: statusConflict,
-	flotillav1.ReasonKeyConflict:    statusConflict,
-	flotillav1.ReasonNameConflict:   statusConflict,
-
+	flotillav1.ReasonApplyFailed:      statusFailed,
+	flotillav1.ReasonForbidden:        statusFailed,
+	flotillav1.ReasonRecordTooLarge:   statusFailed,
+	flotillav1.ReasonOwnershipFight:   statusConflict,
+	flotillav1.ReasonMembershipLoop:   statusConflict,
+	flotillav1.ReasonKeyConflict:      statusConflict,
+	flotillav1.ReasonNameConflict:     statusConflict,
 	flotillav1.ReasonSelectorNotExact: statusConflict,
 }
 
-// onlyProgress reports whether a status differs from the one before in nothing but how many nodes are done. A change of
-// 1,000 nodes would otherwise be a write a second.
+// onlyProgress reports whether two statuses differ at most in how many nodes are done. Otherwise a change of 1,000 nodes would
+// be a write a second.
 func onlyProgress(before, after *flotillav1.NodePool) bool {
 	masked := func(pool *flotillav1.NodePool) *flotillav1.NodePoolStatus {
 		status := pool.Status.DeepCopy()
@@ -233,4 +241,18 @@ func onlyProgress(before, after *flotillav1.NodePool) bool {
 		return status
 	}
 	return equality.Semantic.DeepEqual(masked(before), masked(after))
+}
+
+// failureOf returns an error in the form that conditions show.
+func failureOf(err error) ownership.Failure {
+	reason := flotillav1.ReasonApplyFailed
+	if apierrors.IsForbidden(err) {
+		reason = flotillav1.ReasonForbidden
+	}
+	var status apierrors.APIStatus
+	message := err.Error()
+	if errors.As(err, &status) && status.Status().Message != "" {
+		message = status.Status().Message
+	}
+	return ownership.Failure{Reason: reason, Message: text.Clause(message, maxReason)}
 }

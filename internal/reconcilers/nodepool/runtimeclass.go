@@ -23,23 +23,23 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
 )
 
-// classOutcome is what became of the RuntimeClass: the condition, the events and the error to try again for.
+// classOutcome is the result for the RuntimeClass: the condition, the events, and the error to retry for.
 type classOutcome struct {
-	status          metav1.ConditionStatus
-	reason, message string
-	events          []clusters.Event
-	err             error
+	condition metav1.Condition
+	events    []clusters.Event
+	err       error
 }
 
-// ensureRuntimeClass makes the RuntimeClass of the pool what the spec says. One of our name that the pool does not own
-// stays untouched.
-func (r *PoolReconciler) ensureRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, roleValues sets.Set[string]) classOutcome {
+// ensureRuntimeClass makes the RuntimeClass of the pool what the spec says. One with its name that the pool does not own stays
+// untouched.
+func ensureRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, roleValues sets.Set[string]) classOutcome {
 	name := flotillav1.RuntimeClassPrefix + pool.Name
 	if pool.Spec.Handler != "" && pool.Spec.NodeSelector != nil && len(pool.Spec.NodeSelector.MatchExpressions) > 0 {
 		// The schema refuses this; the pool is older than the rule.
-		return classInexact("A RuntimeClass cannot express nodeSelector.matchExpressions: use matchLabels only, or remove handler")
+		return classOutcome{condition: isFalse(flotillav1.ReasonSelectorNotExact, "A RuntimeClass cannot express nodeSelector.matchExpressions: use matchLabels only, or remove handler")}
 	}
 	current, err := currentRuntimeClass(ctx, member, pool, name)
 	if err != nil {
@@ -49,40 +49,30 @@ func (r *PoolReconciler) ensureRuntimeClass(ctx context.Context, member cluster.
 	if pool.Spec.Handler != "" {
 		wanted = runtimeClassFor(pool, roleValue(pool, current, roleValues))
 	}
-	ours := current != nil && metav1.IsControlledBy(current, pool)
-	out := r.bringRuntimeClass(ctx, member, pool, name, current, wanted, ours)
-	if out.reason == flotillav1.ReasonRuntimeClassApplied && pool.Spec.NodeSelector == nil && roleValues.Len() > 1 {
-		inexact := classInexact(mixedRoles(pool, wanted, roleValues))
-		inexact.events = out.events
-		return inexact
+	out := bringRuntimeClass(ctx, member, pool, current, wanted)
+	if out.condition.Reason == flotillav1.ReasonRuntimeClassApplied && pool.Spec.NodeSelector == nil && roleValues.Len() > 1 {
+		out.condition = mixedRoles(pool, wanted, roleValues)
 	}
 	return out
 }
 
-// bringRuntimeClass brings the RuntimeClass to what is wanted, nil for none.
-func (r *PoolReconciler) bringRuntimeClass(
-	ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, name string, current, wanted *nodev1.RuntimeClass, ours bool,
-) classOutcome {
+// bringRuntimeClass creates, updates or deletes the RuntimeClass; wanted is nil for none.
+func bringRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, current, wanted *nodev1.RuntimeClass) classOutcome {
+	name, ours := flotillav1.RuntimeClassPrefix+pool.Name, current != nil && metav1.IsControlledBy(current, pool)
 	switch {
 	case wanted == nil && !ours:
-		return classOutcome{status: metav1.ConditionTrue, reason: flotillav1.ReasonNoHandler, message: "The pool asks for no RuntimeClass"}
+		return classUnwanted()
 	case current != nil && !ours:
-		return classOutcome{
-			status: metav1.ConditionFalse, reason: flotillav1.ReasonNameConflict,
-			message: fmt.Sprintf("RuntimeClass %s exists and does not belong to the pool", name),
-		}
+		return classOutcome{condition: isFalse(flotillav1.ReasonNameConflict, "RuntimeClass %s exists and does not belong to the pool", name)}
 	case wanted != nil && current != nil && sameRuntimeClass(current, wanted):
 		return classReady(name)
-	case isHeld(pool):
-		return classOutcome{status: metav1.ConditionFalse, reason: heldReason(pool), message: fmt.Sprintf("RuntimeClass %s is not as the spec says", name)}
+	case ownership.ReadOnly(pool):
+		return classOutcome{condition: isFalse(readOnlyReason(pool), "RuntimeClass %s is not as the spec says", name)}
 	case wanted == nil:
 		if err := deleteRuntimeClass(ctx, member, current); err != nil {
 			return classFailed("Deleting", name, err)
 		}
-		return classOutcome{
-			status: metav1.ConditionTrue, reason: flotillav1.ReasonNoHandler, message: "The pool asks for no RuntimeClass",
-			events: []clusters.Event{*runtimeClassEvent("RuntimeClassDeleted", fmt.Sprintf("Deleted RuntimeClass %s", name))},
-		}
+		return classUnwanted(runtimeClassEvent("RuntimeClassDeleted", "Deleted RuntimeClass %s", name))
 	case current == nil:
 		return createRuntimeClass(ctx, member, pool, wanted)
 	case current.Handler != wanted.Handler:
@@ -92,19 +82,18 @@ func (r *PoolReconciler) bringRuntimeClass(
 		}
 		out := createRuntimeClass(ctx, member, pool, wanted)
 		for i := range out.events {
-			out.events[i] = *runtimeClassEvent("RuntimeClassRecreated", fmt.Sprintf("Recreated RuntimeClass %s with handler %s", name, wanted.Handler))
+			out.events[i] = runtimeClassEvent("RuntimeClassRecreated", "Recreated RuntimeClass %s with handler %s", name, wanted.Handler)
 		}
 		return out
 	}
 	if err := applyRuntimeClass(ctx, member, current, wanted); err != nil {
 		return classFailed("Updating", name, err)
 	}
-	out := classReady(name)
-	out.events = []clusters.Event{*runtimeClassEvent("RuntimeClassUpdated", fmt.Sprintf("Updated RuntimeClass %s", name))}
-	return out
+	return classReady(name, runtimeClassEvent("RuntimeClassUpdated", "Updated RuntimeClass %s", name))
 }
 
-// currentRuntimeClass reads the cache, which only has those with our label, and past it when there is none and it matters.
+// currentRuntimeClass returns the RuntimeClass or nil. The cache only has those with our label; if the pool wants one that is not
+// there, it is read from the API server.
 func currentRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, name string) (*nodev1.RuntimeClass, error) {
 	current := &nodev1.RuntimeClass{}
 	err := member.GetClient().Get(ctx, client.ObjectKey{Name: name}, current)
@@ -121,8 +110,8 @@ func currentRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flot
 }
 
 // roleValue returns the value of the role label that the RuntimeClass of a pool without nodeSelector selects. The pool
-// takes any value and a RuntimeClass one: kubeadm sets none, RKE and k3s set "true". While the nodes do not agree, or there
-// are none, the value stays that was selected before.
+// matches any value, a RuntimeClass only one: kubeadm sets an empty value, RKE and k3s set "true". While nodes have different
+// values, or there are no nodes, the value that was selected before stays.
 func roleValue(pool *flotillav1.NodePool, current *nodev1.RuntimeClass, values sets.Set[string]) string {
 	if values.Len() == 1 {
 		return values.UnsortedList()[0]
@@ -139,19 +128,19 @@ func roleValue(pool *flotillav1.NodePool, current *nodev1.RuntimeClass, values s
 	return sets.List(values)[0]
 }
 
-// mixedRoles says what to do about nodes that carry the role label with different values.
-func mixedRoles(pool *flotillav1.NodePool, class *nodev1.RuntimeClass, values sets.Set[string]) string {
+// mixedRoles is the condition for nodes that have different values of the role label.
+func mixedRoles(pool *flotillav1.NodePool, class *nodev1.RuntimeClass, values sets.Set[string]) metav1.Condition {
 	role := flotillav1.NodeRolePrefix + pool.Name
 	var quoted []string
 	for _, value := range sets.List(values) {
 		quoted = append(quoted, strconv.Quote(value))
 	}
-	return fmt.Sprintf("Label %s has different values on nodes of the pool (%s), and RuntimeClass %s selects %q only: give the label the same value on all of them",
+	return isFalse(flotillav1.ReasonSelectorNotExact, "Label %s has different values on nodes of the pool (%s), and RuntimeClass %s selects %q only: give the label the same value on all of them",
 		role, enumerate(quoted), class.Name, class.Scheduling.NodeSelector[role])
 }
 
-// runtimeClassFor returns the RuntimeClass that Pods of the pool name. It does not tolerate taints for joining nodes: they
-// keep Pods away until something has made the node ready for them.
+// runtimeClassFor returns the RuntimeClass of the pool. It does not tolerate taints for joining nodes, which keep Pods away until
+// something has prepared the node.
 func runtimeClassFor(pool *flotillav1.NodePool, role string) *nodev1.RuntimeClass {
 	scheduling := &nodev1.Scheduling{NodeSelector: map[string]string{}}
 	if pool.Spec.NodeSelector == nil {
@@ -180,29 +169,27 @@ func runtimeClassFor(pool *flotillav1.NodePool, role string) *nodev1.RuntimeClas
 	}
 }
 
-// sameRuntimeClass compares what we set; labels of others may be there as well.
+// sameRuntimeClass compares the fields that we set; others may have added labels.
 func sameRuntimeClass(current, wanted *nodev1.RuntimeClass) bool {
 	return current.Handler == wanted.Handler &&
 		current.Labels[flotillav1.LabelNodePool] == wanted.Labels[flotillav1.LabelNodePool] &&
 		equality.Semantic.DeepEqual(current.Scheduling, wanted.Scheduling)
 }
 
-// createRuntimeClass uses POST, so that one which appears meanwhile is not taken over.
+// createRuntimeClass fails if someone else has created the RuntimeClass meanwhile.
 func createRuntimeClass(ctx context.Context, member cluster.Cluster, pool *flotillav1.NodePool, wanted *nodev1.RuntimeClass) classOutcome {
 	if err := member.GetClient().Create(ctx, wanted, fieldOwner); err != nil {
 		return classFailed("Creating", wanted.Name, err)
 	}
-	out := classReady(wanted.Name)
 	reason, verb := "RuntimeClassCreated", "Created"
-	// It was there before: somebody has deleted it.
+	// It existed before, so someone has deleted it.
 	if was := apimeta.FindStatusCondition(pool.Status.Conditions, flotillav1.ConditionRuntimeClassReady); was != nil && (was.Reason == flotillav1.ReasonRuntimeClassApplied || was.Reason == flotillav1.ReasonSelectorNotExact) {
 		reason, verb = "RuntimeClassRecreated", "Recreated"
 	}
-	out.events = []clusters.Event{*runtimeClassEvent(reason, fmt.Sprintf("%s RuntimeClass %s", verb, wanted.Name))}
-	return out
+	return classReady(wanted.Name, runtimeClassEvent(reason, "%s RuntimeClass %s", verb, wanted.Name))
 }
 
-// applyRuntimeClass takes the fields back that somebody changed. The UID makes it fail when it is another one by now.
+// applyRuntimeClass sets our fields. The UID makes it fail if the RuntimeClass has been replaced meanwhile.
 func applyRuntimeClass(ctx context.Context, member cluster.Cluster, current, wanted *nodev1.RuntimeClass) error {
 	owner := wanted.OwnerReferences[0]
 	scheduling := applynodev1.Scheduling().WithNodeSelector(wanted.Scheduling.NodeSelector)
@@ -224,19 +211,18 @@ func deleteRuntimeClass(ctx context.Context, member cluster.Cluster, current *no
 	return client.IgnoreNotFound(member.GetClient().Delete(ctx, current, client.Preconditions{UID: &current.UID}))
 }
 
-func classReady(name string) classOutcome {
-	return classOutcome{status: metav1.ConditionTrue, reason: flotillav1.ReasonRuntimeClassApplied, message: fmt.Sprintf("RuntimeClass %s is as the spec says", name)}
+func classReady(name string, events ...clusters.Event) classOutcome {
+	return classOutcome{condition: isTrue(flotillav1.ReasonRuntimeClassApplied, fmt.Sprintf("RuntimeClass %s is as the spec says", name)), events: events}
 }
 
-func classInexact(message string) classOutcome {
-	return classOutcome{status: metav1.ConditionFalse, reason: flotillav1.ReasonSelectorNotExact, message: message}
+func classUnwanted(events ...clusters.Event) classOutcome {
+	return classOutcome{condition: isTrue(flotillav1.ReasonNoHandler, "The pool asks for no RuntimeClass"), events: events}
 }
 
 func classFailed(doing, name string, err error) classOutcome {
 	why := failureOf(err)
 	return classOutcome{
-		status: metav1.ConditionFalse, reason: why.reason,
-		message: fmt.Sprintf("%s RuntimeClass %s failed: %s", doing, name, why.message),
-		err:     fmt.Errorf("ensuring RuntimeClass %q: %w", name, err),
+		condition: isFalse(why.Reason, "%s RuntimeClass %s failed: %s", doing, name, why.Message),
+		err:       fmt.Errorf("ensuring RuntimeClass %q: %w", name, err),
 	}
 }

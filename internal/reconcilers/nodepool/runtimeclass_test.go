@@ -14,15 +14,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership/ownershiptest"
 )
 
 func TestRuntimeClassFor_tolerates_what_keeps_others_away(t *testing.T) {
-	pool := newPool("a", func(spec *flotillav1.NodePoolSpec) {
-		wants(taintKey, "x")(spec)
-		starting("not-ready", evictKey, key{kind: kindTaint, name: "example.com/boot", effect: corev1.TaintEffectNoSchedule})(spec)
-		spec.Taints = append(spec.Taints, flotillav1.NodePoolTaint{Key: "example.com/rather-not", Effect: corev1.TaintEffectPreferNoSchedule})
+	pool := ownershiptest.Pool("a", func(spec *flotillav1.NodePoolSpec) {
+		ownershiptest.Wants(taintKey, "x")(spec)
+		once := flotillav1.TaintPropagationOnInitialization
+		spec.Taints = append(spec.Taints,
+			flotillav1.NodePoolTaint{Key: evictKey.Name, Value: "not-ready", Effect: evictKey.Effect, Propagation: once},
+			flotillav1.NodePoolTaint{Key: "example.com/boot", Value: "not-ready", Effect: corev1.TaintEffectNoSchedule, Propagation: once},
+			flotillav1.NodePoolTaint{Key: "example.com/rather-not", Effect: corev1.TaintEffectPreferNoSchedule},
+		)
 	})
-	want := []corev1.Toleration{{Key: taintKey.name, Operator: corev1.TolerationOpEqual, Value: "x", Effect: taintKey.effect}}
+	want := []corev1.Toleration{{Key: taintKey.Name, Operator: corev1.TolerationOpEqual, Value: "x", Effect: taintKey.Effect}}
 	if diff := cmp.Diff(want, runtimeClassFor(pool, "").Scheduling.Tolerations); diff != "" {
 		t.Errorf("tolerations (-want +got):\n%s", diff)
 	}
@@ -87,16 +92,16 @@ func TestReconcile_runtime_class_takes_the_value_of_the_role_label(t *testing.T)
 }
 
 func TestRuntimeClass_of_a_pool_older_than_the_rules_selects_no_other_nodes(t *testing.T) {
-	pool := newPool("a", func(spec *flotillav1.NodePoolSpec) {
+	pool := ownershiptest.Pool("a", func(spec *flotillav1.NodePoolSpec) {
 		spec.Handler = "runc"
 		spec.NodeSelector = &flotillav1.NodeSelector{MatchExpressions: []flotillav1.NodeSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpExists}}}
 	})
 	// Without a client, every call to the API server would panic.
-	got := (&PoolReconciler{}).ensureRuntimeClass(t.Context(), nil, pool, nil)
-	if got.status != metav1.ConditionFalse || got.reason != flotillav1.ReasonSelectorNotExact {
+	got := ensureRuntimeClass(t.Context(), nil, pool, nil).condition
+	if got.Status != metav1.ConditionFalse || got.Reason != flotillav1.ReasonSelectorNotExact {
 		t.Errorf("got %+v", got)
 	}
-	if class := runtimeClassFor(newPool("b", nil), ""); !maps.Equal(class.Scheduling.NodeSelector, map[string]string{"zone": "a"}) {
+	if class := runtimeClassFor(ownershiptest.Pool("b", nil), ""); !maps.Equal(class.Scheduling.NodeSelector, map[string]string{"zone": "a"}) {
 		t.Errorf("got %v", class.Scheduling.NodeSelector)
 	}
 }

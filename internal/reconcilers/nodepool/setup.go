@@ -6,6 +6,7 @@ package nodepool
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -21,6 +22,8 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/controller"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
 )
 
 // Setup adds the node and the pool controller to the manager.
@@ -29,24 +32,24 @@ import (
 // nodepools (flotilla.dev) get, list, watch, patch · nodepools/status get, patch · nodepools/finalizers update (for
 // blockOwnerDeletion) · pods list, for pools with reporting.requested · customresourcedefinitions (apiextensions.k8s.io) get, by the name nodepools.flotilla.dev.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.Recorder, clk clock.PassiveClock, workers int) error {
-	ledger, bell := &Ledger{}, &bell{}
-	nodes, err := clusters.NewController("node", mgr, members, workers, &NodeReconciler{Members: members, Clock: clk, Ledger: ledger, bell: bell})
+	ledger, bell := NewLedger(), &bell{}
+	nodes, err := controller.New("node", mgr, members, workers, &NodeReconciler{Members: members, Clock: clk, Ledger: ledger, bell: bell})
 	if err != nil {
 		return err
 	}
-	pools, err := clusters.NewController("nodepool", mgr, members, workers, &PoolReconciler{Members: members, Recorder: recorder, Clock: clk, Ledger: ledger})
+	pools, err := controller.New("nodepool", mgr, members, workers, &PoolReconciler{Members: members, Recorder: recorder, Clock: clk, Ledger: ledger})
 	if err != nil {
 		return err
 	}
-	w := &watches{clock: clk, ledger: ledger, bell: bell}
+	w := &watches{clock: clk, ledger: ledger, bell: bell, annotations: sets.New[string]()}
 	for _, err := range []error{
-		nodes.MultiClusterWatch(clusters.Watch(&flotillav1.NodePool{}, w.poolToNodes, poolChangesNodes)),
-		nodes.MultiClusterWatch(clusters.Watch(&corev1.Node{}, w.nodeToNodes, w.nodeChangesPlan)),
-		nodes.Watch(clusters.OnChange(members, w.opened(members, w.allNodes))),
-		pools.MultiClusterWatch(clusters.Watch(&flotillav1.NodePool{}, clusters.ToSelf[*flotillav1.NodePool], poolChanges)),
-		pools.MultiClusterWatch(clusters.Watch(&corev1.Node{}, w.nodeToPools, w.nodeChangesStatus)),
-		pools.MultiClusterWatch(clusters.Watch(&nodev1.RuntimeClass{}, runtimeClassToPool, nil)),
-		pools.Watch(clusters.OnChange(members, w.opened(members, allPools))),
+		nodes.MultiClusterWatch(controller.Watch(&flotillav1.NodePool{}, w.poolToNodes, poolChangesNodes)),
+		nodes.MultiClusterWatch(controller.Watch(&corev1.Node{}, w.nodeToNodes, w.nodeChangesPlan)),
+		nodes.Watch(controller.OnChange(members, w.opened(members, w.allNodes))),
+		pools.MultiClusterWatch(controller.Watch(&flotillav1.NodePool{}, controller.ToSelf[*flotillav1.NodePool], poolChanges)),
+		pools.MultiClusterWatch(controller.Watch(&corev1.Node{}, w.nodeToPools, w.nodeChangesStatus)),
+		pools.MultiClusterWatch(controller.Watch(&nodev1.RuntimeClass{}, runtimeClassToPool, nil)),
+		pools.Watch(controller.OnChange(members, w.opened(members, allPools))),
 		pools.Watch(bell),
 	} {
 		if err != nil {
@@ -74,33 +77,33 @@ func requests(clusterName multicluster.ClusterName, names sets.Set[string]) []cl
 func (w *watches) poolToNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, pool *flotillav1.NodePool) []clusters.Request {
 	w.watchAnnotations(pool)
 	nodes := cachedNodes(ctx, member)
-	v, names := matcherOf(pool), sets.New[string]()
+	matcher, names := ownership.NewMatcher(pool), sets.New[string]()
 	for i := range nodes {
-		if v.matches(&nodes[i]) || mayRecord(&nodes[i], pool.Name) {
+		if matcher.Concerns(&nodes[i]) {
 			names.Insert(nodes[i].Name)
 		}
 	}
 	return requests(clusterName, names)
 }
 
-// nodeToNodes returns the node and, while nodes of its pools wait for their turn to get NoExecute taints, those whose
-// turn it is now that this one has changed.
+// nodeToNodes returns the node and, while nodes of its pools wait for their turn to receive NoExecute taints, those whose turn
+// has come because this one has changed.
 func (w *watches) nodeToNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster, node *corev1.Node) []clusters.Request {
-	w.bell.ring(w.ledger.saw(nodeKey{clusterName, node.Name}, node)...)
+	w.bell.ring(w.ledger.observeNode(nodeKey{clusterName, node.Name}, node)...)
 	names := sets.New(node.Name)
 	var nodes []corev1.Node
 	pools := cachedPools(ctx, member)
 	for i := range pools {
 		at := poolKey{clusterName, pools[i].Name}
-		if !w.ledger.isWaiting(at) || !matcherOf(&pools[i]).matches(node) {
+		if !w.ledger.paces.waiting.get(at) || !ownership.NewMatcher(&pools[i]).Matches(node) {
 			continue
 		}
 		if nodes == nil {
 			nodes = cachedNodes(ctx, member)
 		}
-		found := rolloutOf(viewOf(&pools[i]), nodes, w.clock.Now())
-		w.ledger.setWaiting(at, found.pending > 0)
-		names = names.Union(found.turns)
+		found := ownership.RolloutOf(ownership.NewView(&pools[i]), nodes, w.clock.Now())
+		w.ledger.paces.waiting.set(at, found.Pending > 0)
+		names = names.Union(found.Turns)
 	}
 	return requests(clusterName, names)
 }
@@ -110,24 +113,24 @@ func (w *watches) nodeToPools(ctx context.Context, clusterName multicluster.Clus
 	names := sets.New[string]()
 	pools := cachedPools(ctx, member)
 	for i := range pools {
-		if matcherOf(&pools[i]).matches(node) || mayRecord(node, pools[i].Name) {
+		if ownership.NewMatcher(&pools[i]).Concerns(node) {
 			names.Insert(pools[i].Name)
 		}
 	}
 	return requests(clusterName, names)
 }
 
-// runtimeClassToPool goes by the name, which is what the pool looks for.
+// runtimeClassToPool returns the pool that a RuntimeClass is named after, whether or not the pool owns it.
 func runtimeClassToPool(_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, class *nodev1.RuntimeClass) []clusters.Request {
-	if poolName, ok := poolOfRuntimeClass(class.Name); ok {
+	if poolName, ok := strings.CutPrefix(class.Name, flotillav1.RuntimeClassPrefix); ok {
 		return []clusters.Request{request(clusterName, poolName)}
 	}
 	return nil
 }
 
-// allNodes includes those that went while nobody could look.
+// allNodes returns all nodes, including those that were deleted while the member was not watched.
 func (w *watches) allNodes(ctx context.Context, clusterName multicluster.ClusterName, member cluster.Cluster) []clusters.Request {
-	names := sets.New(w.ledger.knownNodes(clusterName)...)
+	names := sets.New(w.ledger.seen.nodes(clusterName)...)
 	for _, node := range cachedNodes(ctx, member) {
 		names.Insert(node.Name)
 	}
@@ -142,11 +145,11 @@ func allPools(ctx context.Context, clusterName multicluster.ClusterName, member 
 	return requests(clusterName, names)
 }
 
-// cachedNodes reads the cache of a member, without copies: nothing in it may be changed.
+// cachedNodes returns the nodes in the cache of a member. They are not copies and must not be modified.
 func cachedNodes(ctx context.Context, member cluster.Cluster) []corev1.Node {
 	nodes := &corev1.NodeList{}
 	if err := member.GetCache().List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
-		// The cache is synced before anything is watched; it only refuses when the member is on its way out.
+		// The cache is synced before anything is watched. Listing only fails while the member is being offboarded.
 		logf.FromContext(ctx).V(1).Info("Listing nodes for a watch", "error", err.Error())
 	}
 	return nodes.Items

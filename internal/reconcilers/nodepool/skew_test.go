@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -38,9 +39,9 @@ func TestReconcile_in_a_member_with_older_schemas(t *testing.T) {
 	if err := h.api.Update(t.Context(), definition); err != nil {
 		t.Fatal(err)
 	}
-	h.mu.Lock()
-	h.lacks = []string{"status.capacity", "status.nodeCount"}
-	h.mu.Unlock()
+	h.members.Change(memberName, func(s *clusters.Snapshot) {
+		s.LacksStatus = map[string][]string{kindNodePool: {"status.capacity", "status.nodeCount"}}
+	})
 	NewWithT(t).Eventually(func(g Gomega) {
 		h.update(pool, func() { pool.Annotations = map[string]string{"example.com/at": time.Now().String()} })
 		g.Expect(h.pool("web").Status.NodeCount).To(BeZero(), "the API server drops the field")

@@ -30,6 +30,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -39,27 +40,26 @@ var shared *testenv.Cluster
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &shared)) }
 
-// harness is one real member with its cache, behind a directory and a recorder of the test's own.
+// harness is one real member with its cache, and a recorder.
 type harness struct {
 	t      *testing.T
 	api    client.Client
 	member cluster.Cluster
-	clock  *clocktesting.FakePassiveClock
-	nodes  *NodeReconciler
-	pools  *PoolReconciler
-	wire   *wire
-	ledger *Ledger
-	mu     sync.Mutex
-	paused bool
-	// lacks are the fields of status that the member's schema lacks.
-	lacks   []string
+	// members contains member as memberName.
+	members *clusterstest.Directory
+	clock   *clocktesting.FakePassiveClock
+	nodes   *NodeReconciler
+	pools   *PoolReconciler
+	wire    *wire
+	ledger  *Ledger
+	mu      sync.Mutex
 	events  []clusters.Event
 	regards []string
 }
 
 func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 	t.Helper()
-	h := &harness{t: t, api: control.Client, clock: clocktesting.NewFakePassiveClock(time.Now()), wire: &wire{}, ledger: &Ledger{}}
+	h := &harness{t: t, api: control.Client, clock: clocktesting.NewFakePassiveClock(time.Now()), wire: &wire{}, ledger: NewLedger()}
 	config := rest.CopyConfig(control.Config)
 	if control == shared {
 		// In production the rights and policies of a member hold.
@@ -87,35 +87,12 @@ func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 			t.Fatal(err)
 		}
 	}
-	h.nodes = &NodeReconciler{Members: h, Clock: h.clock, Ledger: h.ledger}
-	h.pools = &PoolReconciler{Members: h, Recorder: h, Clock: h.clock, Ledger: h.ledger}
+	h.members = clusterstest.NewDirectory(clusterstest.Ready(memberName))
+	h.members.Engage(memberName, h.member)
+	h.nodes = &NodeReconciler{Members: h.members, Clock: h.clock, Ledger: h.ledger, bell: &bell{}}
+	h.pools = &PoolReconciler{Members: h.members, Recorder: h, Clock: h.clock, Ledger: h.ledger}
 	return h
 }
-
-// Member, Snapshot, Snapshots and Subscribe implement clusters.Directory.
-func (h *harness) Member(name multicluster.ClusterName) (cluster.Cluster, error) {
-	if name != memberName {
-		return nil, multicluster.ErrClusterNotFound
-	}
-	return h.member, nil
-}
-
-func (h *harness) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	snapshot := clusters.Snapshot{Name: memberName, State: clusters.StateReady, Paused: h.paused}
-	if len(h.lacks) > 0 {
-		snapshot.LacksStatus = map[string][]string{kindNodePool: h.lacks}
-	}
-	return snapshot, name == memberName
-}
-
-func (h *harness) Snapshots() []clusters.Snapshot {
-	snapshot, _ := h.Snapshot(memberName)
-	return []clusters.Snapshot{snapshot}
-}
-
-func (h *harness) Subscribe(func(multicluster.ClusterName)) {}
 
 // Record implements clusters.Recorder.
 func (h *harness) Record(_ multicluster.ClusterName, regarding client.Object, event clusters.Event) {
@@ -280,6 +257,9 @@ type wire struct {
 	before, beforeRead func(request string) *http.Response
 }
 
+// unanswered stands for a request without an answer in time.
+var unanswered = &http.Response{}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
@@ -295,7 +275,11 @@ func (w *wire) around(next http.RoundTripper) http.RoundTripper {
 		}
 		w.mu.Unlock()
 		if before != nil {
-			if answer := before(call); answer != nil {
+			switch answer := before(call); answer {
+			case nil:
+			case unanswered:
+				return nil, context.DeadlineExceeded
+			default:
 				answer.Request = req
 				return answer, nil
 			}

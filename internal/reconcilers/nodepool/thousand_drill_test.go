@@ -7,4 +7,4 @@ package nodepool
 
 import "time"
 
-func init() { manyNodes, heartbeatTime, randomHistories = 1000, 10*time.Minute, 50_000 }
+func init() { manyNodes, heartbeatTime = 1000, 10*time.Minute }

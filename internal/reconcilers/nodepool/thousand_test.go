@@ -107,17 +107,6 @@ func (m thousand) applied(t *testing.T, h *harness) {
 	}).WithTimeout(2 * time.Minute).WithPolling(100 * time.Millisecond).Should(Succeed())
 }
 
-// resting waits until no controller makes a pass any more, and returns how many there were.
-func resting(t *testing.T) float64 {
-	t.Helper()
-	var idle float64
-	NewWithT(t).Eventually(func(g Gomega) {
-		idle = passes(t)
-		g.Consistently(func() float64 { return passes(t) }).WithTimeout(2 * time.Second).WithPolling(100 * time.Millisecond).Should(Equal(idle))
-	}).WithTimeout(2 * time.Minute).Should(Succeed())
-	return idle
-}
-
 // TestSetup_a_large_pool counts at the API server and in the metrics of the controllers what a large pool costs.
 func TestSetup_a_large_pool(t *testing.T) {
 	m := newThousand(t)
@@ -143,7 +132,7 @@ func changesOneLabel(t *testing.T, m thousand) {
 	m.applied(t, h)
 	resting(t)
 	mark, began := m.AuditMark(t), time.Now()
-	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"labels":{"`+labelKey.name+`":"changed"}}}`))
+	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"labels":{"`+labelKey.Name+`":"changed"}}}`))
 	g.Expect(m.Client.Patch(t.Context(), h.pool("many"), change)).To(Succeed())
 	m.applied(t, h)
 	took := time.Since(began)
@@ -167,7 +156,7 @@ func changesOneLabel(t *testing.T, m thousand) {
 	g.Expect(patched).To(HaveLen(manyNodes))
 	g.Expect(status).To(BeNumerically("<=", max(3, statusWrites(took))), "status writes")
 	nodes := &corev1.NodeList{}
-	g.Expect(m.Client.List(t.Context(), nodes, client.MatchingLabels{labelKey.name: "changed"})).To(Succeed())
+	g.Expect(m.Client.List(t.Context(), nodes, client.MatchingLabels{labelKey.Name: "changed"})).To(Succeed())
 	g.Expect(nodes.Items).To(HaveLen(manyNodes))
 }
 

@@ -16,14 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
-// maxRecordedRemovals is how many removals a MemberCluster lists.
+// maxRecordedRemovals is the number of removals that a MemberCluster lists.
 const maxRecordedRemovals = 1000
 
-// mayRemove reports whether the copy may be deleted now: the removal is confirmed, or within the budget. What was held once
-// is not asked about again, whether or not that has been published yet. A removal that is allowed has been recorded.
+// mayRemove reports whether the copy may be deleted: the removal is confirmed or within the budget. A held removal is
+// not checked again, even if it has not been published yet. An allowed removal is recorded before mayRemove returns.
 func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, error) {
 	if p.Options.Removals == nil || fleet.RemovalConfirmed(p.hubObject) {
 		return true, nil
@@ -54,8 +56,8 @@ func (p *copyPass) mayRemove(ctx context.Context, found fleet.Object) (bool, err
 	return true, p.log.record(ctx, removal, p.recordRemovals)
 }
 
-// census counts the copies of the fleet, from the hub objects: what their records say does not depend on which members can
-// be seen now. The hub's cache answers only when it is complete.
+// census counts the copies of the fleet from the records of the hub objects, which do not depend on the visibility of
+// members. The hub's cache answers only when it is synced.
 func (r *Reconciler) census(ctx context.Context) (fleet.Census, error) {
 	placed := map[fleet.ObjectKey][]string{}
 	total := 0
@@ -76,7 +78,7 @@ func (r *Reconciler) census(ctx context.Context) (fleet.Census, error) {
 	}}, nil
 }
 
-// recordedRemovals returns what the MemberClusters list.
+// recordedRemovals returns the removals that the MemberClusters list.
 func (r *Reconciler) recordedRemovals(ctx context.Context) ([]fleet.Removal, error) {
 	published := &flotillav1.MemberClusterList{}
 	if err := r.Hub.List(ctx, published, client.UnsafeDisableDeepCopy); err != nil {
@@ -94,12 +96,12 @@ func (r *Reconciler) recordedRemovals(ctx context.Context) ([]fleet.Removal, err
 	return all, nil
 }
 
-// recordRemovals lists removals from one member in its MemberCluster before they happen. A member without one is being
-// offboarded.
+// recordRemovals records removals from one member in its MemberCluster before they happen. A member without a
+// MemberCluster is being offboarded.
 func (r *Reconciler) recordRemovals(ctx context.Context, clusterName string, removals []fleet.Removal) error {
-	// A cache that lags is found out by the write.
+	// A stale cache leads to a conflict.
 	reader := client.Reader(r.Hub)
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	return clusters.RetryOnConflict(retry.DefaultRetry, func() error {
 		memberCluster := &flotillav1.MemberCluster{}
 		err := reader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster)
 		if err != nil {
@@ -129,19 +131,19 @@ func (r *Reconciler) recordRemovals(ctx context.Context, clusterName string, rem
 			return nil
 		}
 		memberCluster.Status.Removals = recorded[max(0, len(recorded)-maxRecordedRemovals):]
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.Hub.Status().Patch(ctx, memberCluster, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+		err = statuspatch.Write(ctx, r.Hub, before, memberCluster, statuspatch.SameVersion, FieldOwner)
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("recording removals in MemberCluster %q: %w", clusterName, err)
 		}
 		return nil
 	})
 }
 
-// removalLog gathers what passes that run at once have to record about one member, so that a hundred removals are not a
-// hundred writes of the same object. The zero value is empty.
+// removalLog combines the removals that concurrent passes record for one member, so that a hundred removals do not
+// cause a hundred writes of the same object. The zero value is empty.
 type removalLog struct {
 	mu sync.Mutex
-	// open are the batches that can still be joined, and writing says where one is being written.
+	// open are the batches that can still be joined. writing contains the members with a batch that is being written.
 	open    map[string]*removalBatch
 	writing map[string]chan struct{}
 }
@@ -153,7 +155,7 @@ type removalBatch struct {
 	err error
 }
 
-// record returns when the removal has been recorded by write, together with those of other passes.
+// record returns when write has recorded the removal, possibly together with those of other passes.
 func (l *removalLog) record(ctx context.Context, removal fleet.Removal, write func(context.Context, string, []fleet.Removal) error) error {
 	batch, first, before := l.join(removal)
 	if !first {
@@ -176,8 +178,8 @@ func (l *removalLog) record(ctx context.Context, removal fleet.Removal, write fu
 	return batch.err
 }
 
-// join adds the removal to the open batch of its member. The first one of a batch writes it, after the one before has been
-// written.
+// join adds the removal to the open batch of its member. The pass that opens a batch writes it, after the previous
+// batch has been written.
 func (l *removalLog) join(removal fleet.Removal) (batch *removalBatch, first bool, before chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

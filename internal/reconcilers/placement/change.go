@@ -8,26 +8,36 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// historyKeys are the annotations that say how a copy got its spec. They are what waves are decided by.
+// historyKeys are the annotations that record which change led to the spec of a copy. Waves are decided by them.
 var historyKeys = []string{
 	flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt, flotillav1.AnnotationHubGeneration,
+	flotillav1.AnnotationReadyBefore, flotillav1.AnnotationUnreadyNodesBefore,
 }
 
-// changes reports whether the copy would get another spec than the last one it was given. Putting back what someone has
-// changed in the member is no change, and neither is taking over an object that was not a copy.
+// changes reports whether the spec differs from the one that was last applied to the copy. Reverting drift is no change,
+// nor is it to adopt an object that has the spec already.
 func (p *copyPass) changes(found fleet.Object, want fleet.Effective) bool {
 	return fleet.IsOurs(found, p.Options.HubID) && found.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash
 }
 
-// history returns the annotations that say how the copy got its spec. They change only with it.
+// mayTake reports whether it is the turn of the cluster to take a spec, and uses its permit. seen is its copy, or nil.
+func (p *copyPass) mayTake(want fleet.Effective, seen *fleet.Copy) bool {
+	if want.Idle() {
+		return true
+	}
+	turn := fleet.Turn{Want: want.Hash, Copy: seen, Absent: seen == nil, Trial: fleet.TrialOf(p.hubObject, p.name)}
+	return turn.Due() && p.Table.Use(p.key, p.name, want.Hash)
+}
+
+// history returns the annotations that record how the copy got its spec. They change only together with the spec.
 func (p *copyPass) history(found fleet.Object, want fleet.Effective) map[string]string {
 	history := map[string]string{}
 	if found != nil && fleet.IsOurs(found, p.Options.HubID) {
@@ -41,19 +51,29 @@ func (p *copyPass) history(found fleet.Object, want fleet.Effective) map[string]
 			}
 			return history
 		}
-		// Who goes back to what it had has nothing to go back to: what it has left is a change like any other.
-		if hash != "" && before[flotillav1.AnnotationPreviousSpecHash] != want.Hash {
-			history[flotillav1.AnnotationPreviousSpecHash] = hash
+		// The copy may go back without a trial to the last spec with which it was ready. While it is idle it proves nothing.
+		previous := before[flotillav1.AnnotationPreviousSpecHash]
+		seen := fleet.CopyOf(p.Kind, found)
+		if hash != "" && seen.Settled() && !seen.Idle {
+			previous = hash
+		}
+		// A copy that goes back has no previous spec: the spec that it leaves is a change like any other.
+		if previous != "" && before[flotillav1.AnnotationPreviousSpecHash] != want.Hash {
+			history[flotillav1.AnnotationPreviousSpecHash] = previous
+		}
+		if p.Kind.UnreadyNodes != nil {
+			history[flotillav1.AnnotationUnreadyNodesBefore] = strconv.Itoa(p.Kind.UnreadyNodes(found))
 		}
 	}
+	history[flotillav1.AnnotationReadyBefore] = strconv.FormatBool(fleet.TrialOf(p.hubObject, p.name).Hash == want.Hash)
 	history[flotillav1.AnnotationRollout] = p.template
 	history[flotillav1.AnnotationHubGeneration] = strconv.FormatInt(p.hubObject.GetGeneration(), 10)
-	history[flotillav1.AnnotationSpecChangedAt] = p.Clock.Now().UTC().Format(time.RFC3339)
+	history[flotillav1.AnnotationSpecChangedAt] = p.Clock.Now().UTC().Format(metav1.RFC3339Micro)
 	return history
 }
 
-// standing returns the annotations that say what a copy stands for. They are kept up to date whether or not the copy can
-// be given its spec: what becomes of it when it is no longer chosen is decided by them.
+// standing returns the annotations that are kept up to date even while the spec of the copy cannot be written: they
+// decide about the copy when its cluster is no longer chosen.
 func (p *copyPass) standing() map[string]string {
 	policy := flotillav1.DeletionPolicyDelete
 	if orphans(p.hubObject, nil) {
@@ -68,8 +88,8 @@ func (p *copyPass) standing() map[string]string {
 	}
 }
 
-// hold leaves the copy's spec as it is until a hub pass lets the cluster take the change. That a member has refused it
-// before stays known until then.
+// hold keeps the spec of the copy until a hub pass permits the cluster to take the change. The reason of an earlier
+// refusal is kept until then.
 func (p *copyPass) hold(ctx context.Context, found fleet.Object) error {
 	outcome := fleet.Outcome{Held: true}
 	before := p.Table.Get(p.key, p.name)
@@ -81,12 +101,40 @@ func (p *copyPass) hold(ctx context.Context, found fleet.Object) error {
 	return p.touch(ctx, found)
 }
 
-// touch brings the annotations of a copy up to date whose spec is not written now. What becomes of the copy when its cluster
-// is no longer chosen is decided by them.
+// adopt makes an object of the member a copy, and reports whether its spec remains to be changed: it then waits for its
+// turn like any other copy.
+func (p *copyPass) adopt(ctx context.Context, found fleet.Object, want fleet.Effective) (bool, error) {
+	differs, err := fleet.Uncovered(want.Spec, p.Kind.Spec(found))
+	if err != nil {
+		return false, fmt.Errorf("comparing the object in cluster %q: %w", p.name, err)
+	}
+	if len(differs) == 0 {
+		return false, nil
+	}
+	p.report(fleet.Outcome{Held: true})
+	if err := p.stand(ctx, found); client.IgnoreNotFound(err) != nil {
+		_, err = p.failed(fmt.Errorf("adopting the object: %w", err))
+		return true, err
+	}
+	return true, nil
+}
+
+// touch updates the annotations of a copy whose spec is not written now. They decide about the copy when its cluster is
+// no longer chosen.
 func (p *copyPass) touch(ctx context.Context, found fleet.Object) error {
 	if found == nil || found.GetDeletionTimestamp() != nil || !fleet.IsOurs(found, p.Options.HubID) || !p.info.Allows(p.key.Object.Namespace) {
 		return nil
 	}
+	err := p.stand(ctx, found)
+	if client.IgnoreNotFound(err) == nil || fleet.Refused(err) {
+		// A member that refuses this too has already reported why it refuses the spec.
+		return nil
+	}
+	return fmt.Errorf("bringing the annotations of the copy in cluster %q up to date: %w", p.name, err)
+}
+
+// stand writes the standing annotations of an object, if they differ.
+func (p *copyPass) stand(ctx context.Context, found fleet.Object) error {
 	standing := p.standing()
 	if contains(found.GetAnnotations(), standing) {
 		return nil
@@ -96,10 +144,5 @@ func (p *copyPass) touch(ctx context.Context, found fleet.Object) error {
 	maps.Copy(annotations, standing)
 	found.SetAnnotations(annotations)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := p.member.GetClient().Patch(ctx, found, patch, FieldOwner)
-	if client.IgnoreNotFound(err) == nil || refused(err) {
-		// A member that refuses this as well has said why it refuses the spec.
-		return nil
-	}
-	return fmt.Errorf("bringing the annotations of the copy in cluster %q up to date: %w", p.name, err)
+	return p.member.GetClient().Patch(ctx, found, patch, FieldOwner)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// consentSteps are what people and clusters do in these tests. A step that is not followed by "settle" is seen together with
-// the next one, as after a restart of the manager.
+// consentSteps are the actions of people and clusters in these tests. A step that is not followed by "settle" is observed
+// together with the next one, as after a restart of the manager.
 func consentSteps(f *fixture, redis *flotillav1.Redis) map[string]func() {
 	choose := func(change func(*flotillav1.Placement)) func() {
 		return func() { update(f, f.hub, redis, func(r *flotillav1.Redis) { change(r.Spec.Placement) }) }
 	}
 	member := func(change func(*clusters.Snapshot)) func() {
-		return func() { f.directory.change(eu1, change) }
+		return func() { f.directory.Change(eu1, change) }
 	}
 	selects := func(key, value string) func(*flotillav1.Placement) {
 		return func(p *flotillav1.Placement) {
@@ -51,7 +51,7 @@ func consentSteps(f *fixture, redis *flotillav1.Redis) map[string]func() {
 	}
 }
 
-// restartFixture forgets everything that a process keeps in memory.
+// restartFixture drops everything that a process keeps in memory.
 func (f *fixture) restartFixture() {
 	f.r = &Reconciler{
 		Kind: f.r.Kind, Hub: f.r.Hub, HubReader: f.r.HubReader, Members: f.r.Members, Table: fleet.NewTable(), Events: f.r.Events,

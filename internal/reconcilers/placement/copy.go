@@ -27,28 +27,28 @@ type copyPass struct {
 	*Reconciler
 	hubObject fleet.Object
 	key       fleet.ObjectKey
-	// name of the member, and the member.
+	// name and member identify and describe the member.
 	name   string
 	info   fleet.Member
 	member cluster.Cluster
 	chosen bool
-	// incarnation is that of the member's caches.
+	// incarnation is the incarnation of the member's caches.
 	incarnation uint64
 	// lacks are the fields that the member's schema lacks; definitions identifies that schema.
 	lacks       []fleet.MissingField
 	definitions string
-	// template names the change that gives the copy its spec.
+	// template identifies the change that leads to the spec of the copy.
 	template string
-	// cluster is the UID of the member, madeIn that of the cluster in which there is, or was, a copy that is not ours to have
-	// removed, and lostAt when a pass missed it without this being recorded yet.
+	// cluster is the UID of the member. madeIn is the UID of the cluster that has or had a copy which the hub has not
+	// removed. lostAt is when a pass found that copy missing, if this has not been recorded yet.
 	cluster, madeIn types.UID
 	lostAt          time.Time
 	// conceded are the fields that are left to the member because of a fight.
 	conceded []string
 }
 
-// reconcileCopy makes one copy what it should be. It writes only where placedIn says that a copy may be, and only while
-// the member can be written to: whatever cannot be done now is queued again when the member is ready.
+// reconcileCopy reconciles one copy. It writes only if placedIn lists the member and the member is writable. Everything
+// else is queued again when the member is ready.
 func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, clusterName multicluster.ClusterName) (time.Duration, error) {
 	snapshot, registered := r.Members.Snapshot(clusterName)
 	if !registered || !mayBePlaced(hubObject, clusterName) {
@@ -68,7 +68,7 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	} else {
 		choice, err := fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
 		if err != nil {
-			// Roll-up says what is wrong with the placement; until it is corrected nothing is changed.
+			// Roll-up reports the invalid placement. Nothing is changed until it is corrected.
 			return 0, nil //nolint:nilerr // A retry would not help.
 		}
 		pass.chosen = choice.Takes(pass.info, true)
@@ -86,9 +86,9 @@ func (r *Reconciler) reconcileCopy(ctx context.Context, hubObject fleet.Object, 
 	return pass.act(ctx, found)
 }
 
-// observe returns the member's object of that name, or nil. That there is none, or that it is not ours to remove, is
-// believed only after a live read, or when the cache has shown the copy until this process deleted it. A copy that the cache
-// shows is removed on condition that it is still the same.
+// observe returns the member's object with that name, or nil. It reports a missing or foreign object only after a live
+// read, or if the cache contained the copy until this process deleted it. A cached copy may be stale; its removal has
+// preconditions.
 func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 	found := p.Kind.New()
 	err := p.member.GetClient().Get(ctx, p.key.Object, found)
@@ -112,7 +112,7 @@ func (p *copyPass) observe(ctx context.Context) (fleet.Object, error) {
 	return found, nil
 }
 
-// deletionShown reports whether the cache, which shows no copy, is the one that showed the copy when it was deleted.
+// deletionShown reports whether the cache, which has no copy, is the one that contained the copy when it was deleted.
 func (p *copyPass) deletionShown() bool {
 	deleted := p.Table.Get(p.key, p.name).Deleted
 	now, _ := p.Members.Snapshot(multicluster.ClusterName(p.name))
@@ -140,22 +140,27 @@ func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, 
 	}
 }
 
-// apply makes the copy, or makes it what it should be again.
+// apply creates or updates the copy.
 func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration, error) {
 	want, refusal := p.want()
 	if refusal != nil {
-		p.tell(*refusal)
+		p.reportWithEvent(*refusal)
 		return 0, p.touch(ctx, found)
 	}
 	switch {
 	case found == nil:
 		return p.create(ctx, want)
 	case found.GetDeletionTimestamp() != nil:
-		// It is made again when it is gone, which the watch tells.
+		// It is created again when it is gone; the watch triggers that pass.
 		p.report(fleet.Outcome{})
 		return 0, nil
-	case !fleet.IsOurs(found, p.Options.HubID) && !p.mayAdopt(found):
-		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object of this name that is not a copy of this one")
+	case fleet.IsOurs(found, p.Options.HubID):
+	case fleet.MayAdopt(p.hubObject, found, p.Options.HubID):
+		if adopted, err := p.adopt(ctx, found, want); err != nil || adopted {
+			return 0, err
+		}
+	default:
+		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object with this name that is not a copy of this one")
 	}
 	want, drifted, err := p.concede(found, want)
 	if err != nil {
@@ -171,13 +176,13 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 		return 0, nil
 	}
 	changes := p.changes(found, want)
-	if changes && !p.Table.MayTake(p.key, p.name, want.Hash) {
+	if changes && !p.mayTake(want, fleet.CopyOf(p.Kind, found)) {
 		return 0, p.hold(ctx, found)
 	}
 	desired.SetUID(found.GetUID())
 	if changes || len(want.Left) > 0 {
-		// A cache that does not show the last change yet would have it made, and dated, once more; or would have fields left
-		// out that placement has taken back meanwhile.
+		// With a stale cache the last change would be applied and dated again, or fields that placement has withdrawn from
+		// the member would be omitted.
 		desired.SetResourceVersion(found.GetResourceVersion())
 	}
 	if err := p.handOver(ctx, found, desired, want.Left); err != nil {
@@ -197,7 +202,7 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	return delay, err
 }
 
-// want returns what the copy should be, or why it cannot be made so.
+// want returns the desired spec of the copy, or a refusal.
 func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	invalid := func(err error) (fleet.Effective, *fleet.Outcome) {
 		return fleet.Effective{}, &fleet.Outcome{Reason: flotillav1.ReasonOverrideInvalid, Message: err.Error()}
@@ -219,9 +224,9 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	case !namespaceAllowed(namespace, p.Options.AllowedNamespaces):
 		message = fmt.Sprintf("Copies may not be placed into namespace %q", namespace)
 	case !p.info.Allows(namespace) && namespace == "":
-		message = "The registration of the cluster does not let cluster-scoped objects be placed there"
+		message = "The registration of the cluster does not allow cluster-scoped objects"
 	case !p.info.Allows(namespace):
-		message = fmt.Sprintf("The registration of the cluster does not let namespace %q place there", namespace)
+		message = fmt.Sprintf("The registration of the cluster does not allow namespace %q", namespace)
 	}
 	if message != "" {
 		return want, &fleet.Outcome{Reason: flotillav1.ReasonNamespaceNotAllowed, Message: message}
@@ -234,10 +239,13 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	return want, nil
 }
 
-// create makes the copy where a live read has shown that there is nothing of its name. It is applied without force, so
-// that a field of an object that appears in this very moment is not taken over. One that is missed is made again when that
-// has been recorded.
+// create creates the copy, in its turn if that evicts Pods, after a live read has shown that there is no object with its name. It applies without force,
+// so that it does not take over the fields of an object that is created at the same moment. A copy that was lost is
+// created again only after this has been recorded.
 func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Duration, error) {
+	if want.Evicts() && !p.mayTake(want, nil) {
+		return 0, p.hold(ctx, nil)
+	}
 	missed := p.missed()
 	if !p.lostAt.IsZero() {
 		p.report(fleet.Outcome{})
@@ -246,15 +254,15 @@ func (p *copyPass) create(ctx context.Context, want fleet.Effective) (time.Durat
 	if delay, err := p.ensureNamespace(ctx); err != nil || delay > 0 {
 		return delay, err
 	}
-	// Roll-up says when it is ready.
+	// Roll-up reports when it is ready.
 	stored, delay, err := p.write(ctx, p.desired(want, nil), want)
 	if stored && missed {
-		p.say(p.hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, p.name, "The copy was gone and was made again")
+		p.say(p.hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, p.name, "The copy disappeared and was created again")
 	}
 	return delay, err
 }
 
-// ensureNamespace creates the namespace of the copy. It is never deleted again.
+// ensureNamespace creates the namespace of the copy. It is never deleted.
 func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 	name := p.hubObject.GetNamespace()
 	if name == "" {
@@ -286,17 +294,18 @@ func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// write applies the copy and reports whether the member stored what was sent. desired becomes what was stored.
+// write applies the copy and reports whether the member stored what was sent. desired is updated to the stored object.
 func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured, want fleet.Effective, options ...client.ApplyOption) (bool, time.Duration, error) {
 	options = append(options, FieldOwner)
 	sent := p.identify(desired)
-	// The answer is written into it.
+	// The response is decoded into it.
 	desired.Object["spec"] = want.DeepCopy().Spec
 	if err := p.member.GetClient().Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), options...); err != nil {
 		delay, err := p.failed(fmt.Errorf("applying the copy: %w", err))
 		return false, delay, err
 	}
 	p.madeIn = p.cluster
+	p.Table.Answered(p.key, p.name, fleet.SentStored, desired.GetResourceVersion())
 	dropped, err := fleet.Uncovered(want.Spec, desired.Object["spec"])
 	if err != nil {
 		return false, 0, fmt.Errorf("comparing the stored copy: %w", err)
@@ -309,7 +318,7 @@ func (p *copyPass) write(ctx context.Context, desired *unstructured.Unstructured
 	return true, 0, nil
 }
 
-// desired is the copy as this hub applies it where found is now. It shares the spec with want.
+// desired returns the copy as this hub applies it over found. It shares the spec with want.
 func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructured.Unstructured {
 	annotations := copied(p.hubObject.GetAnnotations(), p.Options.CopyMetadata)
 	annotations[flotillav1.AnnotationHub] = p.Options.HubID
@@ -331,8 +340,9 @@ func (p *copyPass) desired(want fleet.Effective, found fleet.Object) *unstructur
 	return desired
 }
 
-// metadataDiffers reports whether the copy lacks metadata that it should have. The hash of its spec is part of that, so a
-// copy that was not given this spec yet differs. A label or annotation that the hub object lost goes with the next change.
+// metadataDiffers reports whether the copy lacks desired metadata. This includes the hash of its spec, so a copy to
+// which this spec has not been applied differs. Labels and annotations that the hub object has lost are removed with
+// the next change.
 func metadataDiffers(found fleet.Object, desired *unstructured.Unstructured) bool {
 	return !contains(found.GetAnnotations(), desired.GetAnnotations()) || !contains(found.GetLabels(), desired.GetLabels()) || leftDiffers(found, desired)
 }
@@ -344,10 +354,4 @@ func contains(have, want map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// mayAdopt reports whether both sides agree that a member's own object becomes the copy.
-func (p *copyPass) mayAdopt(found fleet.Object) bool {
-	return p.hubObject.GetPlacement().ConflictPolicy == flotillav1.ConflictPolicyAdopt &&
-		found.GetAnnotations()[flotillav1.AnnotationAdoptBy] == p.Options.HubID
 }

@@ -84,7 +84,7 @@ func TestReconcile_changes_the_copy(t *testing.T) {
 	}
 	f.wantEvents("Normal DriftReverted eu-1: ")
 
-	// A field that the hub lets go is dropped from the copy.
+	// A field that the hub removes is removed from the copy.
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Paused = true })
 	f.settle(redis)
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Paused = false })
@@ -278,14 +278,16 @@ func TestReconcile_a_paused_member_is_not_written_to(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()
 	f.settle(redis)
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.Paused = true })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Paused = true })
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(1)) })
+	// The hub keeps the new spec as a revision.
+	f.pass(redis, "")
 	f.wantNoWrites(redis)
 	placed := copyOf(redis)
 	if f.get(f.member, placed); *placed.Spec.Replicas != 3 {
 		t.Error("a paused member was written to")
 	}
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.Paused = false })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Paused = false })
 	f.settle(redis)
 	if f.get(f.member, placed); *placed.Spec.Replicas != 1 {
 		t.Error("the change did not arrive after the pause")
@@ -320,7 +322,7 @@ func TestReconcile_a_stale_cache_overwrites_no_foreign_object(t *testing.T) {
 		t.Fatal(err)
 	}
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
-	f.directory.member = staleCache{uncached{client: f.member}, stale}
+	f.directory.Engage(eu1, staleCache{uncached{client: f.member}, stale})
 	f.pass(redis, eu1)
 	f.pass(redis, "")
 	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay || f.get(f.member, copyOf(redis)) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
@@ -45,11 +46,13 @@ func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
 	f := newManyMembers(t, 4)
 	before := f.writes.Load()
 	redis := f.placed(func(r *flotillav1.Redis) { r.Spec.Placement.Rollout = &flotillav1.Rollout{Batch: "2"} })
-	// The object, its finalizer, its record, a namespace and a copy in each member, and their status.
-	if writes := f.writes.Load() - before; writes > 3+3*4 {
+	// The object, its finalizer, its record, its first revision, and, in each member, a namespace and a copy with its status.
+	if writes := f.writes.Load() - before; writes > 4+3*4 {
 		t.Errorf("placing 4 copies made %d writes", writes)
 	}
 	update(f.fixture, f.hub, redis, setImage(correct))
+	hubWrites := &atomic.Int64{}
+	f.r.Hub = counting(t, hubServer.Config, hubWrites)
 	before = f.writes.Load()
 	for _, took := range [][]string{{"m-1"}, {"m-1", "m-2", "m-3"}, f.names} {
 		f.run(redis)
@@ -60,6 +63,11 @@ func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
 	if writes := f.writes.Load() - before; writes != 4 {
 		t.Errorf("a change of 4 copies made %d writes", writes)
 	}
+	// The revision and its name, one before each batch, and one after the last.
+	f.run(redis)
+	if hubWrites.Load() != 2+3+1 {
+		t.Errorf("3 batches made %d writes on the hub", hubWrites.Load())
+	}
 }
 
 func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
@@ -68,8 +76,8 @@ func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
 	reads, memberReads := &atomic.Int64{}, &atomic.Int64{}
 	f.r.HubReader = countedReads{f.r.HubReader, reads}
 	for _, name := range f.names {
-		f.directory.others[name] = apartReads{f.directory.others[name], memberReads}
-		f.directory.change(name, func(s *clusters.Snapshot) { s.Incarnation = 3 })
+		f.directory.Engage(multicluster.ClusterName(name), apartReads{f.engaged(name), memberReads})
+		f.directory.Change(multicluster.ClusterName(name), func(s *clusters.Snapshot) { s.Incarnation = 3 })
 	}
 	f.delete(redis)
 	before := f.writes.Load()
@@ -87,11 +95,11 @@ func TestReconcile_only_the_caches_that_showed_a_deletion_prove_it(t *testing.T)
 	f := newManyMembers(t, 1)
 	redis := f.placed()
 	memberReads := &atomic.Int64{}
-	f.directory.others["m-1"] = apartReads{f.directory.others["m-1"], memberReads}
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 3 })
+	f.directory.Engage("m-1", apartReads{f.engaged("m-1"), memberReads})
+	f.directory.Change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 3 })
 	f.delete(redis)
 	f.pass(redis, "m-1")
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 4 })
+	f.directory.Change("m-1", func(s *clusters.Snapshot) { s.Incarnation = 4 })
 	f.run(redis)
 	if f.get(f.hub, redis) || memberReads.Load() != 1 {
 		t.Errorf("%d live reads of the member, want one", memberReads.Load())

@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// Actions and reasons of events that are not reasons of conditions as well.
+// Actions and reasons of events that are not also reasons of conditions.
 const (
 	actionPlace  = "Place"
 	actionRemove = "Remove"
@@ -24,8 +24,8 @@ const (
 	eventOffboarded    = "Offboarded"
 )
 
-// say records an event on the hub object. The reference has no resourceVersion, so that a series folds; the related
-// MemberCluster keeps the members' events apart, which would fold into the first one's otherwise.
+// say records an event on the hub object. The reference has no resourceVersion, so that a series is folded into one
+// event. The related MemberCluster separates the events of different members, which would otherwise be folded as well.
 func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clusterName, note string) {
 	regarding := &corev1.ObjectReference{
 		APIVersion: flotillav1.GroupVersion.String(),
@@ -34,7 +34,7 @@ func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clus
 		Name:       hubObject.GetName(),
 		UID:        hubObject.GetUID(),
 	}
-	related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: clusterName}
+	related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: flotillav1.KindMemberCluster, Name: clusterName}
 	r.Events.Eventf(regarding, related, eventType, reason, action, "%s: %s", clusterName, note)
 }
 
@@ -43,24 +43,24 @@ func (p *copyPass) sayPlaced() {
 	p.say(p.hubObject, corev1.EventTypeNormal, eventPlaced, actionPlace, p.name, note)
 }
 
-// sayChanged tells of a change of the spec. One that changes annotations only is no news.
+// sayChanged records a change of the spec. A change of annotations alone is not recorded.
 func (p *copyPass) sayChanged(before fleet.Object, want fleet.Effective, drifted bool) {
 	switch {
 	case drifted:
-		note := "Put back fields that were changed in the cluster"
+		note := "Reverted fields that were changed in the cluster"
 		p.say(p.hubObject, corev1.EventTypeNormal, eventDriftReverted, actionPlace, p.name, note)
 	case before.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash:
 		p.sayPlaced()
 	}
 }
 
-// sayLeft tells which members are no longer in the record, and why.
+// sayLeft records which members are no longer in the record, and why.
 func (r *Reconciler) sayLeft(hubObject fleet.Object, plan hubPlan) {
 	if len(plan.removed) > 0 {
 		r.say(hubObject, corev1.EventTypeNormal, eventRemoved, actionRemove, fleet.Join(plan.removed), "No copy is left")
 	}
 	if len(plan.releasedNames) > 0 {
-		r.say(hubObject, corev1.EventTypeWarning, eventReleased, actionRemove, fleet.Join(plan.releasedNames), "The copy was given up and may still be there")
+		r.say(hubObject, corev1.EventTypeWarning, eventReleased, actionRemove, fleet.Join(plan.releasedNames), "The copy was released and may still exist")
 	}
 	if len(plan.offboarded) > 0 {
 		r.say(hubObject, corev1.EventTypeWarning, eventOffboarded, actionRemove, fleet.Join(plan.offboarded), "The cluster is no longer registered; its copy stays there")

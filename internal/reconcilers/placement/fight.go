@@ -15,30 +15,31 @@ import (
 )
 
 const (
-	// fightLimit reverts of one field of one copy within fightWindow are a fight: something in the member means its value.
+	// fightLimit reverts of one field of one copy within fightWindow are a fight: something in the member insists on its
+	// value.
 	fightLimit  = 3
 	fightWindow = 10 * time.Minute
 )
 
-// fights remember which fields of copies were put back lately. They may be lost: that costs a few more reverts. The zero
+// fights remember which fields of copies were reverted recently. Losing them only costs a few more reverts. The zero
 // value is empty.
 type fights struct {
 	mu       sync.Mutex
 	byObject map[fleet.ObjectKey]map[string]*fight
 }
 
-// fight is about one copy and one effective spec; another spec is another fight.
+// fight describes one copy and one effective spec; another spec starts another fight.
 type fight struct {
 	hash string
-	// reverts are the times at which each field was put back.
+	// reverts are the times at which each field was reverted.
 	reverts map[string][]time.Time
-	// agreed has the fields that are left to the member, with the time since which both sides have the same value; zero
-	// while they do not.
+	// agreed contains the fields that are left to the member, with the time since which both sides have had the same
+	// value, or zero while they differ.
 	agreed map[string]time.Time
 }
 
-// lost returns the fields of a copy that are left to the member. differs are those that differ now. A fight is over when
-// both sides have had the same value for the whole window.
+// lost returns the fields of a copy that are left to the member. differs are the fields that differ now. A fight is
+// over when both sides have had the same value for the whole window.
 func (f *fights) lost(key fleet.ObjectKey, clusterName, hash string, differs []string, now time.Time) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +64,7 @@ func (f *fights) lost(key fleet.ObjectKey, clusterName, hash string, differs []s
 	return fields
 }
 
-// reverted notes that fields of a copy were put back.
+// reverted records that fields of a copy were reverted.
 func (f *fights) reverted(key fleet.ObjectKey, clusterName, hash string, fields []string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,9 +97,9 @@ func (f *fights) forget(key fleet.ObjectKey) {
 	delete(f.byObject, key)
 }
 
-// concede returns the spec for a copy without the fields that something in the member keeps changing, which stay as they
-// are there while they differ and the hub wants the same; and the fields that someone changed without such a fight, which
-// are put back. A copy that was not given this spec yet has drifted in nothing.
+// concede returns the spec for a copy without the fields that something in the member keeps changing; they keep the
+// member's value until both sides agree or the hub's spec changes. It also returns the fields that were changed without
+// a fight, which are reverted. A copy to which this spec has not been applied yet has no drift.
 func (p *copyPass) concede(found fleet.Object, want fleet.Effective) (fleet.Effective, []string, error) {
 	if found.GetAnnotations()[flotillav1.AnnotationSpecHash] != want.Hash {
 		return want, nil, nil
@@ -116,14 +117,14 @@ func (p *copyPass) concede(found fleet.Object, want fleet.Effective) (fleet.Effe
 	return want, drifted, err
 }
 
-// placed reports that the copy is what it should be, but for what is left to the member.
+// placed reports that the copy is up to date, except for the fields that are left to the member.
 func (p *copyPass) placed() {
 	if len(p.conceded) == 0 {
 		p.report(fleet.Outcome{})
 		return
 	}
 	fields := strings.ReplaceAll(fleet.Join(p.conceded), "spec.", "")
-	p.tell(fleet.Outcome{Reason: flotillav1.ReasonOwnershipFight, Message: fmt.Sprintf(
-		"Something in the cluster keeps changing %s, which is left as it is there: stop it, or give the field up with leaveToMember: [%s] in an override",
+	p.reportWithEvent(fleet.Outcome{Reason: flotillav1.ReasonOwnershipFight, Message: fmt.Sprintf(
+		"Something in the cluster keeps changing %s, which is no longer reverted: stop the other writer, or give the field up with leaveToMember: [%s] in an override",
 		fleet.Join(p.conceded), fields)})
 }

@@ -28,7 +28,7 @@ func TestReconcile_ownership_fight(t *testing.T) {
 		}
 	}
 
-	// An autoscaler in the member means it.
+	// An autoscaler in the member insists on its value.
 	reverts := 0
 	for range 50 {
 		placed := copyOf(redis)
@@ -45,7 +45,7 @@ func TestReconcile_ownership_fight(t *testing.T) {
 	wantReason(flotillav1.ReasonOwnershipFight)
 	f.wantEvents("Normal DriftReverted", "Normal DriftReverted", "Normal DriftReverted", "Warning OwnershipFight m-1: ")
 
-	// Time alone does not start it again, and drift in other fields is still put back.
+	// Time alone does not restart the reverts, and drift in other fields is still reverted.
 	f.clock.Step(time.Hour)
 	update(f.fixture, member, copyOf(redis), setImage("redis:7.4"))
 	f.run(redis)
@@ -55,7 +55,7 @@ func TestReconcile_ownership_fight(t *testing.T) {
 	wantReason(flotillav1.ReasonOwnershipFight)
 	f.wantNothing(redis)
 
-	// Another spec on the hub ends it.
+	// Another spec on the hub ends the fight.
 	update(f.fixture, f.hub, redis, scale(4))
 	f.run(redis)
 	if replicas() != 4 {

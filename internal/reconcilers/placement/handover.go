@@ -19,20 +19,20 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// leftDiffers reports whether other fields are left to the member than when the copy was written.
+// leftDiffers reports whether the fields that are left to the member have changed since the copy was written.
 func leftDiffers(found fleet.Object, desired *unstructured.Unstructured) bool {
 	return found.GetAnnotations()[flotillav1.AnnotationLeftToMember] != desired.GetAnnotations()[flotillav1.AnnotationLeftToMember]
 }
 
-// handOver gives the fields that are left to the member another owner before an apply leaves them out: the API server would
-// reset them to the defaults of the schema otherwise. No value is written, and after a crash in between the next pass finds
-// the owner as it should be. The annotation that lists the fields changes with the apply, so that this costs nothing while
-// they stay the same.
+// handOver transfers the ownership of the fields that are left to the member before an apply omits them: otherwise the
+// API server would reset them to the defaults of the schema. It writes no value, and after a crash in between the next
+// pass finds the ownership already transferred. The annotation that lists the fields changes with the apply, so
+// handOver makes no request while they stay the same.
 func (p *copyPass) handOver(ctx context.Context, found fleet.Object, desired *unstructured.Unstructured, left [][]string) error {
 	if !leftDiffers(found, desired) {
 		return nil
 	}
-	// A cache has no managed fields.
+	// Cached objects have no managed fields.
 	live := p.Kind.New()
 	if err := p.member.GetAPIReader().Get(ctx, p.key.Object, live); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the owners of fields: %w", err)

@@ -40,7 +40,7 @@ func manifest(t *testing.T, redis *flotillav1.Redis, overrides string) []byte {
 		redis.Namespace, redis.Name, overrides)
 }
 
-// kubectl runs the real one against the hub, with a manifest as its input.
+// kubectl runs the real kubectl against the hub, with a manifest as its input.
 func kubectl(t *testing.T, stdin []byte, args ...string) (string, error) {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -53,8 +53,8 @@ func kubectl(t *testing.T, stdin []byte, args ...string) (string, error) {
 	return string(out), err
 }
 
-// wantHandedOver expects the present values in the copy, although placement does not apply these fields, and that the
-// member may change them.
+// wantHandedOver expects the present values in the copy although placement does not apply these fields, and that the member
+// may change them.
 func (f *fixture) wantHandedOver(redis *flotillav1.Redis) {
 	f.t.Helper()
 	f.settle(redis)
@@ -181,7 +181,7 @@ func TestReconcile_takes_a_field_back(t *testing.T) {
 		}
 		f.wantNoWrites(redis)
 	}
-	// A field that was left once is the hub's as any other: it goes when the hub lets it go.
+	// A field that was left to the member once is removed with the hub's value like any other.
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.PriorityClassName = "" })
 	f.settle(redis)
 	if f.get(f.member, placed); placed.Spec.PriorityClassName != "" {
@@ -212,8 +212,8 @@ func TestReconcile_a_crash_while_handing_over_changes_no_value(t *testing.T) {
 	redis := f.newRedis(func(r *flotillav1.Redis) { r.Spec.Replicas, r.Spec.Image = new(int32(5)), "redis:7.0" })
 	f.settle(redis)
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = leave("replicas", "image") })
-	working := f.directory.member
-	f.directory.member = uncached{client: noApply{f.member}}
+	working := f.engaged(eu1)
+	f.directory.Engage(eu1, uncached{client: noApply{f.member}})
 	f.pass(redis, "")
 	for range 3 {
 		if _, err := f.r.Reconcile(context.Background(), requestFor(eu1, redis)); err == nil {
@@ -224,8 +224,9 @@ func TestReconcile_a_crash_while_handing_over_changes_no_value(t *testing.T) {
 	if f.get(f.member, placed); *placed.Spec.Replicas != 5 || f.owns(placed, "replicas") {
 		t.Fatalf("%d replicas; %s", *placed.Spec.Replicas, placed.ManagedFields)
 	}
-	// The manager that comes after it knows nothing of this.
-	f.r.Table, f.directory.member = fleet.NewTable(), working
+	// The next manager has no memory of this.
+	f.r.Table = fleet.NewTable()
+	f.directory.Engage(eu1, working)
 	f.wantHandedOver(redis)
 }
 
@@ -262,17 +263,17 @@ func TestReconcile_a_stale_cache_resets_no_field_that_was_taken_back(t *testing.
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = nil })
 	f.settle(redis)
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Overrides = leave("replicas", "image") })
-	current := f.directory.member
-	f.directory.member = staleCache{uncached{client: f.member}, stale}
+	current := f.engaged(eu1)
+	f.directory.Engage(eu1, staleCache{uncached{client: f.member}, stale})
 	f.pass(redis, "")
 	if result := f.pass(redis, eu1); result.RequeueAfter != conflictDelay {
 		t.Errorf("want a silent retry, got %+v", result)
 	}
-	f.directory.member = current
+	f.directory.Engage(eu1, current)
 	f.wantHandedOver(redis)
 }
 
-// noApply is a member that the manager loses before it applies anything.
+// noApply is a member whose connection is lost before the manager applies anything.
 type noApply struct{ client.Client }
 
 func (noApply) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {

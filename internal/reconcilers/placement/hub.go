@@ -17,10 +17,11 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
-// reconcileHub keeps the record of where copies may be, and says who may take a change. The copy passes follow from the
-// watch of that record, and from what is said.
+// reconcileHub maintains the record of members that may have a copy, and grants permits. Changes of the record, through
+// its watch, and new permits trigger copy passes.
 func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (time.Duration, error) {
 	if hubObject.GetDeletionTimestamp() != nil {
 		if !slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement) {
@@ -43,11 +44,22 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 	if wait := plan.waitsForMore(hubObject, r.Clock.Now()); wait > 0 {
 		return wait, nil
 	}
+	decided := r.lead(ctx, hubObject, observed)
+	plan.trials = decided.trials
+	plan.revision, err = r.revise(ctx, hubObject)
+	if err != nil {
+		return 0, err
+	}
+	earlier := hubObject.GetFleetStatus().Revision
 	if err := r.applyHub(ctx, hubObject, plan); err != nil {
 		return 0, err
 	}
 	r.refuseExcess(hubObject, plan.excess)
-	return r.lead(ctx, hubObject, observed), nil
+	r.Table.SetPermits(r.key(hubObject), decided.permits, fleet.TrialsOf(hubObject))
+	if plan.revision != earlier && r.memory.mayPrune(r.key(hubObject), hubObject.GetUID(), earlier == "") {
+		return decided.recheck, r.pruneRevisions(ctx, hubObject)
+	}
+	return decided.recheck, nil
 }
 
 func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hubState, error) {
@@ -58,7 +70,7 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	state := hubState{members: members, gone: map[string]bool{}, offboarded: map[string]bool{}, lost: map[string]time.Time{}}
 	placedIn := hubObject.GetFleetStatus().PlacedIn
 	if hubObject.GetDeletionTimestamp() == nil {
-		// A placement that cannot be understood changes nothing; roll-up says what is wrong with it.
+		// An invalid placement changes nothing; roll-up reports it.
 		if state.choice, err = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace()); err != nil {
 			state.invalid = true
 		} else {
@@ -67,7 +79,7 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	}
 	for _, name := range placedIn {
 		outcome := r.Table.Get(r.key(hubObject), name)
-		// What a pass saw under an earlier generation may have been followed by a write.
+		// An outcome of an earlier generation may have been followed by a write.
 		state.gone[name] = outcome.Gone && outcome.Generation == hubObject.GetGeneration()
 		if !outcome.LostAt.IsZero() {
 			state.lost[name] = outcome.LostAt
@@ -87,7 +99,7 @@ func (r *Reconciler) observeHub(ctx context.Context, hubObject fleet.Object) (hu
 	return state, nil
 }
 
-// labelsCarried returns a function that reads the labels hash of a copy, from the cache of a member that can be seen.
+// labelsCarried returns a function that reads the labels hash of a copy from the cache of a visible member.
 func (r *Reconciler) labelsCarried(ctx context.Context, hubObject fleet.Object) func(fleet.Member) (string, bool) {
 	return func(member fleet.Member) (string, bool) {
 		if !member.Visible {
@@ -101,7 +113,7 @@ func (r *Reconciler) labelsCarried(ctx context.Context, hubObject fleet.Object) 
 	}
 }
 
-// removing reports whether some copy is to be removed that may still be there.
+// removing reports whether a copy has to be removed that may still exist.
 func (r *Reconciler) removing(ctx context.Context, hubObject fleet.Object, state hubState) bool {
 	planned := hubObject.DeepCopyObject().(fleet.Object)
 	planned.GetFleetStatus().Departing = state.departing
@@ -118,8 +130,8 @@ func (r *Reconciler) removing(ctx context.Context, hubObject fleet.Object, state
 	})
 }
 
-// offboarded reports whether a name that no registration has now is also not published any more. The publisher removes
-// a MemberCluster only after it has seen its registration go.
+// offboarded reports whether a name has neither a registration nor a MemberCluster. The publisher removes a
+// MemberCluster only after it has observed that its registration is gone.
 func (r *Reconciler) offboarded(ctx context.Context, name string) (bool, error) {
 	err := r.HubReader.Get(ctx, client.ObjectKey{Name: name}, &flotillav1.MemberCluster{})
 	if apierrors.IsNotFound(err) {
@@ -138,13 +150,13 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 			return err
 		}
 	}
-	// Before the record loses a name: nothing else would know about the copy after a crash.
+	// Before the record loses a name: after a crash nothing else would know about the copy.
 	if err := r.recordOrphans(ctx, hubObject, plan.orphaned); err != nil {
 		return err
 	}
 	if !plan.recorded(hubObject.GetFleetStatus()) {
 		if plan.removeFinalizer && len(hubObject.GetFinalizers()) == 1 && hubObject.GetDeletionTimestamp() != nil {
-			// The record goes with the object.
+			// The record is deleted with the object.
 			r.sayLeft(hubObject, plan)
 			return r.tidyHub(ctx, hubObject, plan)
 		}
@@ -152,8 +164,8 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		status := hubObject.GetFleetStatus()
 		r.expectNoCopy(hubObject, plan.placedIn)
 		status.PlacedIn, status.Choice, status.Departing, status.Recreated = plan.placedIn, plan.choice, plan.departing, plan.recreated
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.Hub.Status().Patch(ctx, hubObject, patch, FieldOwner); err != nil {
+		status.Trials, status.Revision = plan.trials, plan.revision
+		if err := statuspatch.Write(ctx, r.Hub, before, hubObject, statuspatch.SameVersion, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
 		r.memory.wrote(r.key(hubObject), hubObject)
@@ -166,7 +178,7 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 	return r.tidyHub(ctx, hubObject, plan)
 }
 
-// tidyHub removes what has done its work: annotations that work once, and in the end the finalizer.
+// tidyHub removes annotations that have been processed and, in the end, the finalizer.
 func (r *Reconciler) tidyHub(ctx context.Context, hubObject fleet.Object, plan hubPlan) error {
 	if !plan.removeFinalizer && len(plan.clear) == 0 && plan.confirmLeave == nil {
 		return nil
@@ -189,7 +201,7 @@ func (r *Reconciler) tidyHub(ctx context.Context, hubObject fleet.Object, plan h
 	})
 }
 
-// patchMetadata changes the metadata of a hub object under an optimistic lock: finalizers are a list that others write too.
+// patchMetadata changes the metadata of a hub object under an optimistic lock, because others write finalizers too.
 func (r *Reconciler) patchMetadata(ctx context.Context, hubObject fleet.Object, change func(fleet.Object)) error {
 	before := hubObject.DeepCopyObject().(fleet.Object)
 	change(hubObject)

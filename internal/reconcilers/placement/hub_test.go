@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
@@ -50,7 +51,7 @@ func TestReconcile_an_unreachable_member_holds_the_deletion(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()
 	f.settle(redis)
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
 	f.delete(copyOf(redis))
 	f.wantNoWrites(redis)
 	if !f.get(f.hub, redis) {
@@ -70,7 +71,7 @@ func TestReconcile_release_works_once(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()
 	f.settle(redis)
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateAuthFailed })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateAuthFailed })
 	update(f, f.hub, redis, func(r *flotillav1.Redis) {
 		r.Annotations = map[string]string{flotillav1.AnnotationRelease: eu1}
 	})
@@ -188,7 +189,7 @@ func TestReconcile_leaving(t *testing.T) {
 		},
 		"the member is drained": {
 			change: func(f *fixture, _ *flotillav1.Redis) {
-				f.directory.change(eu1, func(s *clusters.Snapshot) { s.Draining = true })
+				f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Draining = true })
 			},
 		},
 		"the selector stopped parsing": {
@@ -244,7 +245,7 @@ func TestReconcile_leaving(t *testing.T) {
 }
 
 func (f *fixture) relabel() {
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "us"} })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "us"} })
 }
 
 func TestReconcile_a_registration_that_was_not_read_yet_is_not_offboarded(t *testing.T) {
@@ -256,7 +257,7 @@ func TestReconcile_a_registration_that_was_not_read_yet_is_not_offboarded(t *tes
 		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: eu1}},
 	}
 	f.create(f.hub, published)
-	delete(f.directory.snapshots, eu1)
+	f.directory.Remove(eu1)
 	f.delete(copyOf(redis))
 	f.wantNoWrites(redis)
 	if !f.get(f.hub, redis) || len(redis.Status.PlacedIn) != 1 {
@@ -271,7 +272,7 @@ func TestReconcile_a_registration_that_was_not_read_yet_is_not_offboarded(t *tes
 
 func TestReconcile_a_member_that_cannot_be_written_to_is_not_recorded(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
 	redis := f.newRedis()
 	f.settle(redis)
 	if f.get(f.hub, redis); len(redis.Status.PlacedIn) != 0 {
@@ -298,9 +299,9 @@ func TestReconcile_only_copies_are_waited_for(t *testing.T) {
 		f.wantNoWrites(redis)
 	}
 	expect("nobody is chosen")
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "eu"} })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "eu"} })
 	expect("a member is chosen", flotillav1.FinalizerPlacement)
-	delete(f.directory.snapshots, eu1)
+	f.directory.Remove(eu1)
 	expect("the last member is offboarded")
 	if !f.get(f.member, copyOf(redis)) {
 		t.Error("the copy did not stay")
@@ -355,7 +356,7 @@ func TestRefused(t *testing.T) {
 	}
 	got, want := map[string]bool{}, map[string]bool{}
 	for name, tc := range tests {
-		got[name], want[name] = refused(tc.err), tc.want
+		got[name], want[name] = fleet.Refused(tc.err), tc.want
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
@@ -364,11 +365,11 @@ func TestRefused(t *testing.T) {
 
 func TestHub_places_in_as_many_members_as_the_record_has_room_for(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
-	f.directory.snapshots = map[string]clusters.Snapshot{}
+	f.directory.Replace()
 	var names []string
 	for i := range flotillav1.MaxPlacedIn + 1 {
 		names = append(names, fmt.Sprintf("a-member-with-a-name-of-42-characters%05d", i))
-		f.directory.snapshots[names[i]] = snapshotOf(names[i])
+		f.directory.Set(snapshotOf(names[i]))
 	}
 	first, last := names[0], names[len(names)-1]
 	redis := f.newRedis(func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{All: true} })
@@ -385,7 +386,7 @@ func TestHub_places_in_as_many_members_as_the_record_has_room_for(t *testing.T) 
 	}
 	f.wantEvents("Warning TooManyClusters " + last + ": ")
 
-	// All of them leave: what is recorded then still fits into one object.
+	// All of them depart: the record still fits into one object.
 	update(f, f.hub, redis, func(r *flotillav1.Redis) {
 		r.Spec.Placement = &flotillav1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "none"}}}
 	})
@@ -394,7 +395,7 @@ func TestHub_places_in_as_many_members_as_the_record_has_room_for(t *testing.T) 
 		t.Errorf("%d members are recorded as departing", len(redis.Status.Departing))
 	}
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{All: true} })
-	delete(f.directory.snapshots, first)
+	f.directory.Remove(multicluster.ClusterName(first))
 	f.pass(redis, "")
 	if f.get(f.hub, redis); !slices.Equal(redis.Status.PlacedIn, names[1:]) {
 		t.Error("the last one does not take the place of the one that has left")

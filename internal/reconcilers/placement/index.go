@@ -15,14 +15,14 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// index knows of the hub objects what tells which of them a change of a member is about, so that no hub object has to be
-// read for it. The zero value is empty.
+// index maps a change of a member to the hub objects that it affects, without reading any hub object. The zero value is
+// empty.
 type index struct {
 	mu       sync.Mutex
 	byObject map[types.NamespacedName]indexed
 }
 
-// indexed is a hub object as its last pass has found it.
+// indexed is a hub object as seen by its last pass.
 type indexed struct {
 	uid        types.UID
 	generation int64
@@ -30,22 +30,24 @@ type indexed struct {
 	choice fleet.Choice
 	// placedIn is the record, sorted.
 	placedIn []string
-	// departing are the members in the record that are not chosen any more.
+	// departing are the members in the record that are no longer chosen.
 	departing map[string]bool
-	// annotated says that a person waits for something: whatever changes may be it.
+	// tries reports whether clusters are on trial.
+	tries bool
+	// annotated reports whether the object has an annotation with a pending request, which any change may concern.
 	annotated bool
 }
 
-// concern is what a change of a member means for a hub object.
+// concern describes how a change of a member affects a hub object.
 type concern struct {
 	key types.NamespacedName
-	// placed says that the member may have a copy.
+	// placed reports whether the member may have a copy.
 	placed bool
-	// open says that the record is not what is chosen, or that a person waits for something.
+	// open reports whether the record differs from the choice, or a request of a person is pending.
 	open bool
 }
 
-// set takes a hub object up before a pass reads anything else: what changes from then on is noticed.
+// set indexes a hub object before a pass reads anything else, so that later changes are noticed.
 func (x *index) set(hubObject fleet.Object) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,7 +55,7 @@ func (x *index) set(hubObject fleet.Object) {
 	known := x.byObject[key]
 	if known.uid != hubObject.GetUID() || known.generation != hubObject.GetGeneration() {
 		known = indexed{uid: hubObject.GetUID(), generation: hubObject.GetGeneration()}
-		// One that cannot be understood chooses none.
+		// An invalid placement chooses none.
 		known.choice, _ = fleet.NewChoice(hubObject.GetPlacement(), hubObject.GetNamespace())
 	}
 	if hubObject.GetDeletionTimestamp() != nil {
@@ -65,6 +67,7 @@ func (x *index) set(hubObject fleet.Object) {
 	for _, departure := range hubObject.GetFleetStatus().Departing {
 		known.departing[departure.Name] = true
 	}
+	known.tries = len(hubObject.GetFleetStatus().Trials) > 0
 	annotations := hubObject.GetAnnotations()
 	known.annotated = slices.ContainsFunc(askingAnnotations, func(name string) bool { return annotations[name] != "" })
 	if x.byObject == nil {
@@ -73,9 +76,16 @@ func (x *index) set(hubObject fleet.Object) {
 	x.byObject[key] = known
 }
 
-// askingAnnotations are those by which a person asks for something once.
+// askingAnnotations are the annotations that request a single action.
 var askingAnnotations = []string{
 	flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval, flotillav1.AnnotationConfirmRecreated,
+}
+
+// tried reports whether clusters of a hub object are on trial.
+func (x *index) tried(key types.NamespacedName) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.byObject[key].tries
 }
 
 func (x *index) forget(key types.NamespacedName) {
@@ -84,8 +94,8 @@ func (x *index) forget(key types.NamespacedName) {
 	delete(x.byObject, key)
 }
 
-// about returns the hub objects that a change of a member may be about, sorted. registered says whether the name is that
-// of a member still.
+// about returns the hub objects that a change of a member may affect, sorted. registered reports whether the member is
+// still registered.
 func (x *index) about(name string, member fleet.Member, registered bool) []concern {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
@@ -25,14 +24,14 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// apart is a member that shares an API server with others: what it calls namespace a is a-<name> there.
+// apart is a member that shares an API server with others: its namespace a is a-<name> there.
 type apart struct {
 	client.Client
 	name string
 }
 
 func (a apart) inward(o metav1.Object) {
-	if _, isNamespace := o.(*corev1.Namespace); isNamespace {
+	if o.GetNamespace() == "" {
 		o.SetName(o.GetName() + "-" + a.name)
 		return
 	}
@@ -40,7 +39,7 @@ func (a apart) inward(o metav1.Object) {
 }
 
 func (a apart) outward(o metav1.Object) {
-	if _, isNamespace := o.(*corev1.Namespace); isNamespace {
+	if o.GetNamespace() == "" {
 		o.SetName(o.GetName()[:len(o.GetName())-len(a.name)-1])
 		return
 	}
@@ -89,24 +88,31 @@ type manyMembers struct {
 	*fixture
 	clock *clocktesting.FakeClock
 	names []string
+	// perCluster is how many objects may change in a cluster at a time after the next restart; 0 means no limit.
+	perCluster int
 }
 
 func newManyMembers(t *testing.T, n int) *manyMembers {
 	t.Helper()
+	return newNamedMembers(t, "m-", n)
+}
+
+// newNamedMembers has members of which no other test knows.
+func newNamedMembers(t *testing.T, prefix string, n int) *manyMembers {
+	t.Helper()
 	f := &manyMembers{fixture: newFixture(t, fleet.Redis), clock: clocktesting.NewFakeClock(noon)}
 	f.r.Clock = f.clock
-	f.directory.snapshots = map[string]clusters.Snapshot{}
-	f.directory.others = map[string]cluster.Cluster{}
+	f.directory.Replace()
 	for i := range n {
-		name := fmt.Sprintf("m-%d", i+1)
+		name := fmt.Sprintf("%s%d", prefix, i+1)
 		f.names = append(f.names, name)
-		f.directory.snapshots[name] = snapshotOf(name)
-		f.directory.others[name] = uncached{client: apart{Client: f.member, name: name}}
+		f.directory.Set(snapshotOf(name))
+		f.directory.Engage(multicluster.ClusterName(name), uncached{client: apart{Client: f.member, name: name}})
 	}
 	return f
 }
 
-// run runs passes for every member until nothing is left to do, as the watches would.
+// run runs passes for every member until nothing changes, as the watches would.
 func (f *manyMembers) run(redis *flotillav1.Redis) {
 	f.t.Helper()
 	quiet := 0
@@ -116,7 +122,7 @@ func (f *manyMembers) run(redis *flotillav1.Redis) {
 		if quiet++; f.writes.Load() != before {
 			quiet = 0
 		}
-		// The first round of a change may do no more than give leave.
+		// The first round of a change may only grant permits.
 		if quiet == 2 {
 			return
 		}
@@ -124,7 +130,7 @@ func (f *manyMembers) run(redis *flotillav1.Redis) {
 	f.t.Error("the passes do not come to an end")
 }
 
-// round runs each pass once, and the hub pass again.
+// round runs each copy pass once, and the hub pass again.
 func (f *manyMembers) round(redis *flotillav1.Redis) {
 	f.t.Helper()
 	f.pass(redis, "")
@@ -144,7 +150,7 @@ func (f *manyMembers) copyIn(redis *flotillav1.Redis, name string) *flotillav1.R
 	return placed
 }
 
-// with returns the members whose copy is like that.
+// with returns the members whose copy satisfies a condition.
 func (f *manyMembers) with(redis *flotillav1.Redis, like func(*flotillav1.Redis) bool) []string {
 	f.t.Helper()
 	var names []string
@@ -156,35 +162,51 @@ func (f *manyMembers) with(redis *flotillav1.Redis, like func(*flotillav1.Redis)
 	return names
 }
 
-// become has members report that their copies, as they are now, are ready or not.
+// become makes members report their present copies as ready or not ready.
 func (f *manyMembers) become(redis *flotillav1.Redis, ready metav1.ConditionStatus, names ...string) {
 	f.t.Helper()
 	for _, name := range names {
 		placed := f.copyIn(redis, name)
 		(apart{f.member, name}).inward(placed)
 		placed.Status.ObservedGeneration = placed.Generation
-		apimeta.SetStatusCondition(&placed.Status.Conditions, metav1.Condition{Type: flotillav1.ConditionReady, Status: ready, Reason: "Test"})
+		apimeta.SetStatusCondition(&placed.Status.Conditions, metav1.Condition{
+			Type: flotillav1.ConditionReady, Status: ready, Reason: "Test", LastTransitionTime: metav1.NewTime(f.clock.Now()),
+		})
 		if err := f.member.Status().Update(context.Background(), placed); err != nil {
 			f.t.Fatal(err)
 		}
 	}
 }
 
-// restart forgets everything that a process keeps in memory.
+// restart drops everything that a process keeps in memory.
 func (f *manyMembers) restart() {
 	f.r = &Reconciler{
 		Kind: f.r.Kind, Hub: f.r.Hub, HubReader: f.r.HubReader, Members: f.r.Members, Table: fleet.NewTable(), Events: f.r.Events,
 		Clock: f.r.Clock, Options: f.r.Options,
 	}
+	f.r.Table.Slots = fleet.NewSlots(f.perCluster)
 }
 
-// placed returns a Redis that all members have, ready.
+// placed returns a Redis with a ready copy in all members.
 func (f *manyMembers) placed(change ...func(*flotillav1.Redis)) *flotillav1.Redis {
 	f.t.Helper()
 	redis := f.newRedis(change...)
 	f.run(redis)
 	f.become(redis, metav1.ConditionTrue, f.names...)
 	return redis
+}
+
+// unreachable makes members unreachable, and back brings them back.
+func (f *manyMembers) unreachable(names ...string) {
+	for _, name := range names {
+		f.directory.Change(multicluster.ClusterName(name), func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	}
+}
+
+func (f *manyMembers) back(names ...string) {
+	for _, name := range names {
+		f.directory.Change(multicluster.ClusterName(name), func(s *clusters.Snapshot) { s.State = clusters.StateReady })
+	}
 }
 
 func image(want string) func(*flotillav1.Redis) bool {

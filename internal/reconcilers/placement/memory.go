@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// memory is what passes over a hub object remember of it for the next ones. It may be lost: that costs reads. The zero
-// value is empty.
+// memory caches results of passes over a hub object for later passes. Losing it only costs reads. The zero value is
+// empty.
 type memory struct {
 	mu       sync.Mutex
 	byObject map[fleet.ObjectKey]remembered
@@ -22,18 +22,26 @@ type memory struct {
 
 type remembered struct {
 	uid types.UID
-	// version is that of the last write.
+	// version is the resourceVersion of the last write.
 	version string
-	// kindStays is when the hub last said that the kind is not being removed; asked since the object is being deleted.
+	// kindStays is when the hub last confirmed that the kind is not being removed, while the object is being deleted.
 	kindStays time.Time
+	// triedAt is when a pass last recorded that some clusters on trial have passed. passed are those that have passed since.
+	triedAt time.Time
+	passed  fleet.Trials
+	// revision is the name of the newest recorded revision, and refusedAt when the hub last refused one.
+	revision  string
+	refusedAt time.Time
+	// revisions is an upper bound of the number of revisions; 0 means that it is not known.
+	revisions int
 }
 
-// wrote notes the resourceVersion that a write of the object has led to.
+// wrote records the resourceVersion of a write of the object.
 func (m *memory) wrote(key fleet.ObjectKey, object fleet.Object) {
 	m.change(key, object.GetUID(), func(known *remembered) { known.version = object.GetResourceVersion() })
 }
 
-// predates reports whether the object, as a cache shows it, is older than the last write.
+// predates reports whether a cached object is older than the last write.
 func (m *memory) predates(key fleet.ObjectKey, object fleet.Object) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,17 +53,82 @@ func (m *memory) predates(key fleet.ObjectKey, object fleet.Object) bool {
 	return err == nil && order < 0
 }
 
-// keptKind notes that the kind of an object that is being deleted is not being removed.
+// keptKind records that the kind of an object that is being deleted is not being removed.
 func (m *memory) keptKind(key fleet.ObjectKey, uid types.UID, now time.Time) {
 	m.change(key, uid, func(known *remembered) { known.kindStays = now })
 }
 
-// keepsKind reports whether keptKind was noted of the object less than so long ago.
+// keepsKind reports whether keptKind was called for the object within the given time.
 func (m *memory) keepsKind(key fleet.ObjectKey, uid types.UID, now time.Time, span time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.byObject[key]
 	return known.uid == uid && !known.kindStays.IsZero() && now.Sub(known.kindStays) < span
+}
+
+// pass returns how long to wait before another write that only records that some clusters have passed, or records that it
+// is made now. A cluster that has passed is not on trial even if nothing can be seen of it when that is recorded.
+func (m *memory) pass(key fleet.ObjectKey, uid types.UID, passed fleet.Trials, now time.Time, pace time.Duration) (rest time.Duration) {
+	m.change(key, uid, func(known *remembered) {
+		known.passed = passed
+		if rest = known.triedAt.Add(pace).Sub(now); rest <= 0 {
+			known.triedAt = now
+		}
+	})
+	return max(rest, 0)
+}
+
+// passed returns the clusters that have passed, which the record may still list.
+func (m *memory) passed(key fleet.ObjectKey, uid types.UID) fleet.Trials {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.byObject[key]; known.uid == uid {
+		return known.passed
+	}
+	return nil
+}
+
+// revised records that the object has a revision, and revision returns its name.
+func (m *memory) revised(key fleet.ObjectKey, uid types.UID, name string) {
+	m.change(key, uid, func(known *remembered) { known.revision = name })
+}
+
+func (m *memory) revision(key fleet.ObjectKey, uid types.UID) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.byObject[key]; known.uid == uid {
+		return known.revision
+	}
+	return ""
+}
+
+// mayPrune counts a new revision of the object, which is the first one or not, and reports whether there may be too many.
+func (m *memory) mayPrune(key fleet.ObjectKey, uid types.UID, first bool) (may bool) {
+	m.change(key, uid, func(known *remembered) {
+		if first || known.revisions > 0 {
+			known.revisions++
+		}
+		may = known.revisions == 0 || known.revisions > fleet.MaxRevisions
+	})
+	return may
+}
+
+// counted records the number of revisions of the object.
+func (m *memory) counted(key fleet.ObjectKey, uid types.UID, revisions int) {
+	m.change(key, uid, func(known *remembered) { known.revisions = revisions })
+}
+
+// refuseRevision records that the hub refuses revisions of the object, and revisionRefused reports whether that was within
+// the given time.
+func (m *memory) refuseRevision(key fleet.ObjectKey, uid types.UID, now time.Time) {
+	m.change(key, uid, func(known *remembered) { known.refusedAt = now })
+}
+
+func (m *memory) revisionRefused(key fleet.ObjectKey, uid types.UID, now time.Time, span time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.byObject[key]
+	return known.uid == uid && !known.refusedAt.IsZero() && now.Sub(known.refusedAt) < span
 }
 
 func (m *memory) change(key fleet.ObjectKey, uid types.UID, change func(*remembered)) {

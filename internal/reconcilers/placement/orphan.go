@@ -12,9 +12,10 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
-// recordOrphans records in each of the clusters that the copy there was given up.
+// recordOrphans records in the MemberCluster of each cluster that its copy was released.
 func (r *Reconciler) recordOrphans(ctx context.Context, hubObject fleet.Object, clusterNames []string) error {
 	for _, name := range clusterNames {
 		if err := r.recordOrphan(ctx, hubObject, name); err != nil {
@@ -24,8 +25,8 @@ func (r *Reconciler) recordOrphans(ctx context.Context, hubObject fleet.Object, 
 	return nil
 }
 
-// recordOrphan writes into the attention list of a MemberCluster that the copy there was given up. That list is the only
-// record of it; roll-up takes it out again when the member shows that it does not hold any more.
+// recordOrphan adds a released copy to the attention list of a MemberCluster. That list is the only record of it;
+// roll-up removes the entry when the member shows that it no longer applies.
 func (r *Reconciler) recordOrphan(ctx context.Context, hubObject fleet.Object, clusterName string) error {
 	memberCluster := &flotillav1.MemberCluster{}
 	if err := r.HubReader.Get(ctx, client.ObjectKey{Name: clusterName}, memberCluster); err != nil {
@@ -48,8 +49,8 @@ func (r *Reconciler) recordOrphan(ctx context.Context, hubObject fleet.Object, c
 	before := memberCluster.DeepCopy()
 	attention := append(slices.DeleteFunc(memberCluster.Status.Attention, same), orphan)
 	memberCluster.Status.Attention = fleet.CutAttention(attention)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, memberCluster, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
+	err := statuspatch.Write(ctx, r.Hub, before, memberCluster, statuspatch.SameVersion, FieldOwner)
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("recording the orphaned %s %q of MemberCluster %q: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), clusterName, err)
 	}
 	return nil

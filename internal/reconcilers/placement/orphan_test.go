@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// publish creates the MemberCluster of eu-1, with a line of attention that is not ours to change.
+// publish creates the MemberCluster of eu-1 with an attention item that placement must not change.
 func (f *fixture) publish() *flotillav1.MemberCluster {
 	f.t.Helper()
 	published := &flotillav1.MemberCluster{
@@ -54,7 +54,7 @@ func TestReconcile_release_is_recorded(t *testing.T) {
 	published := f.publish()
 	redis := f.newRedis()
 	f.settle(redis)
-	f.directory.change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
 	if err := f.hub.Delete(context.Background(), copyOf(redis)); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestReconcile_release_is_recorded(t *testing.T) {
 		r.Annotations = map[string]string{flotillav1.AnnotationRelease: eu1}
 	})
 
-	// A crash after the record and before the rest repeats the record, which changes nothing.
+	// A crash after the record was written repeats it, which changes nothing.
 	if err := f.r.recordOrphan(context.Background(), redis, eu1); err != nil {
 		t.Fatal(err)
 	}

@@ -15,47 +15,52 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// hubState is what a hub pass has read.
+// hubState is the input of a hub pass.
 type hubState struct {
 	members []fleet.Member
-	// chosen are the members that should have a copy, and choice is what chose them; none when the object is being deleted.
+	// chosen are the members that should have a copy, and choice has chosen them. Both are empty if the object is being
+	// deleted.
 	chosen []string
 	choice fleet.Choice
-	// departing is the record of the members in placedIn that are not chosen any more.
+	// departing are the departures of the members in placedIn that are no longer chosen.
 	departing []flotillav1.Departure
-	// invalid says that the placement cannot be understood.
+	// invalid reports whether the placement is invalid.
 	invalid bool
-	// gone and offboarded are about names in placedIn.
+	// gone and offboarded report on names in placedIn.
 	gone, offboarded map[string]bool
-	// lost are the copies that are missed, with the time since when.
+	// lost are the missing copies, with the time since when they are missing.
 	lost map[string]time.Time
-	// removing says that some copy is yet to be removed, as far as that can be told.
+	// removing reports whether a copy still has to be removed, as far as this is known.
 	removing bool
 }
 
 // hubPlan is what a hub pass writes.
 type hubPlan struct {
 	addFinalizer, removeFinalizer bool
-	// placedIn is the new record, sorted; the lists below say why names are no longer in it.
+	// placedIn is the new record, sorted; the lists below contain the names that it loses, by cause.
 	placedIn                           []string
 	removed, releasedNames, offboarded []string
 	// excess are the chosen members for which the record has no room, sorted.
 	excess []string
-	// choice and departing are the record of why members in placedIn are not chosen any more.
+	// choice and departing record why members in placedIn are no longer chosen.
 	choice    string
 	departing []flotillav1.Departure
-	// recreated is the record of copies that were made again, and newlyRecreated are the names that were not in it.
+	// recreated records the copies that were created again, and newlyRecreated are the names that are new in it.
 	recreated      []flotillav1.Recreation
 	newlyRecreated []string
+	// trials are the clusters on trial, decided by lead.
+	trials []flotillav1.Trial
+	// revision is the name of the revision with the present spec.
+	revision string
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
-	// clear are the annotations that have done their work, or have none.
+	// clear are the annotations that have been processed or have no effect.
 	clear []string
-	// confirmLeave is what is left of the annotation; nil leaves it as it is.
+	// confirmLeave is the new value of the annotation; nil keeps it.
 	confirmLeave []string
 }
 
-// planHub decides what the record of a hub object should be.
+// planHub computes the new record of a hub object.
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
 	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
@@ -77,7 +82,7 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	}
 	recorded := sets.New(plan.placedIn...)
 	for _, name := range state.chosen {
-		// A member that cannot be written to has no copy yet, and a deletion must not wait for it.
+		// A member that is not writable has no copy yet, and a deletion must not wait for it.
 		member, registered := fleet.Find(state.members, name)
 		switch {
 		case !registered || !member.Writable || recorded.Has(name) || slices.Contains(release, name):
@@ -103,15 +108,15 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 
 	plan.confirmLeave = leftToConfirm(annotations, plan.placedIn, state.chosen)
 	hasFinalizer := slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
-	// Nothing but copies has to be waited for. A hub that has no members any more can be taken down at once.
+	// Only copies have to be waited for. A hub without members can be taken down at once.
 	wanted := len(plan.placedIn) > 0
 	plan.addFinalizer = wanted && !hasFinalizer && hubObject.GetDeletionTimestamp() == nil
 	plan.removeFinalizer = !wanted && hasFinalizer
 	return plan
 }
 
-// doneAnnotations returns the annotations that have done their work, or have none. A confirmation of a generation that is not
-// the present one is among them: left there, it could say yes to what nobody has looked at.
+// doneAnnotations returns the annotations that have been processed or have no effect. They include a confirmation of
+// another generation: if it stayed, it could confirm removals that no one has reviewed.
 func doneAnnotations(annotations map[string]string, removing bool) []string {
 	var done []string
 	for key, worked := range map[string]bool{
@@ -126,11 +131,11 @@ func doneAnnotations(annotations map[string]string, removing bool) []string {
 	return done
 }
 
-// gathering is how long the record of a deleted object lists copies that are gone already: they go within moments of each
-// other, and the last one takes the record with it.
+// gathering is how long the record of a deleted object keeps copies that are already gone. Copies usually disappear
+// within moments of each other, and the record is deleted with the last one.
 const gathering = 3 * time.Second
 
-// waitsForMore returns how long the plan can wait because all it does is take copies that are gone off the record of an
+// waitsForMore returns how long the plan can be delayed because it only removes vanished copies from the record of an
 // object that was deleted a moment ago.
 func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Duration {
 	deleted := hubObject.GetDeletionTimestamp()
@@ -140,18 +145,19 @@ func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Durati
 	}
 	age := now.Sub(deleted.Time)
 	if age < 0 {
-		// The clocks differ.
+		// The clocks of the hub and the manager may differ.
 		return 0
 	}
 	return max(gathering-age, 0)
 }
 
-// recorded reports whether a status is the record already.
+// recorded reports whether the status already equals the record.
 func (p hubPlan) recorded(status *flotillav1.FleetStatus) bool {
-	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated)
+	return p.choice == status.Choice && p.revision == status.Revision && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated) &&
+		fleet.SameTrials(p.trials, status.Trials)
 }
 
-// leftToConfirm returns the names in the annotation that still wait to leave; nil when none has done so.
+// leftToConfirm returns the names in the annotation that have not left yet, or nil if none has left.
 func leftToConfirm(annotations map[string]string, placedIn, chosen []string) []string {
 	confirmed := fleet.Names(annotations[flotillav1.AnnotationConfirmLeave])
 	left := slices.DeleteFunc(slices.Clone(confirmed), func(name string) bool {
@@ -175,7 +181,7 @@ func namespaceAllowed(namespace string, allowed []string) bool {
 	return namespace == "" || !slices.ContainsFunc(systemNamespaces, matches) || slices.ContainsFunc(allowed, matches)
 }
 
-// copied returns the labels or annotations that copies take over. Our own keys are never taken over.
+// copied returns the labels or annotations that copies get from the hub object, which never include those of Flotilla.
 func copied(metadata map[string]string, prefixes []string) map[string]string {
 	out := map[string]string{}
 	for key, value := range metadata {
@@ -187,8 +193,8 @@ func copied(metadata map[string]string, prefixes []string) map[string]string {
 	return out
 }
 
-// orphans reports whether a copy stays in the member when it is no longer wanted. The placement says so, or, when it is
-// gone, the copy remembers what it said.
+// orphans reports whether a copy stays in the member when it is no longer wanted. The placement decides or, if it was
+// removed, the value recorded in the copy.
 func orphans(hubObject flotillav1.Placeable, annotations map[string]string) bool {
 	if placement := hubObject.GetPlacement(); placement != nil {
 		return placement.DeletionPolicy == flotillav1.DeletionPolicyOrphan

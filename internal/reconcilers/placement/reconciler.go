@@ -26,32 +26,31 @@ import (
 )
 
 // FieldOwner is the field manager of everything that placement writes.
-const FieldOwner = client.FieldOwner("flotilla-placement")
+const FieldOwner = client.FieldOwner(fleet.PlacementManager)
 
 const (
-	// conflictDelay lets the cache catch up with the write that came in between.
+	// conflictDelay gives the cache time to receive the conflicting write.
 	conflictDelay = 200 * time.Millisecond
-	// terminatingDelay is when it is looked again whether a namespace that is being deleted is gone. Namespaces are not watched.
+	// terminatingDelay is the interval for checking a namespace that is being deleted. Namespaces are not watched.
 	terminatingDelay = 5 * time.Second
-	// refusedDelay is when a write that a member has refused is tried again: its cause may go without an event that
-	// reaches us, such as a quota, a webhook or a role.
+	// refusedDelay is the delay before a refused write is retried: its cause, such as a quota, a webhook or a role, may be
+	// removed without an event.
 	refusedDelay = 5 * time.Minute
-	// kindKept is how long the answer of the hub that a kind is not being removed holds for an object that is being deleted.
+	// kindKept is how long the confirmation that a kind is not being removed is valid for an object that is being deleted.
 	kindKept = 10 * time.Second
 )
 
-// Options are what an administrator may set.
+// Options are the settings of an administrator.
 type Options struct {
 	// HubID marks the copies of this hub.
 	HubID string
-	// AllowedNamespaces are patterns, as for path.Match, of namespaces that copies may be placed into although their
-	// names are those of system namespaces.
+	// AllowedNamespaces are patterns, as for path.Match, of system namespaces into which copies may be placed.
 	AllowedNamespaces []string
 	// CreateNamespaces creates namespaces that a member lacks.
 	CreateNamespaces bool
-	// CopyMetadata are prefixes of the keys of labels and annotations that copies take over.
+	// CopyMetadata are prefixes of the label and annotation keys that copies get from the hub object.
 	CopyMetadata []string
-	// Removals is how many copies may be deleted in a while, over all kinds; nil is no limit.
+	// Removals limits the deletion of copies, over all kinds; nil means no limit.
 	Removals *fleet.Removals
 }
 
@@ -67,7 +66,7 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	Options   Options
 
-	// specs are those of the hub objects, and index says which of them a change of a member is about.
+	// specs caches the Specs of hub objects, and index maps a change of a member to hub objects.
 	specs  fleet.SpecCache
 	index  index
 	fights fights
@@ -76,16 +75,17 @@ type Reconciler struct {
 	log    removalLog
 }
 
-// Reconcile runs a hub pass, or a copy pass when the request names a cluster.
+// Reconcile runs a hub pass, or a copy pass if the request names a cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
 	hubObject := r.Kind.New()
-	// A copy pass changes nothing in it, and there are as many of these as there are copies.
+	// Copy passes do not modify the object, and there is one for each copy, so it is not deep-copied.
 	shared := client.UnsafeDisableDeepCopyOption(req.ClusterName != "")
 	if err := r.Hub.Get(ctx, req.NamespacedName, hubObject, shared); err != nil {
 		if apierrors.IsNotFound(err) {
-			// Absence removes nothing: a deletion that was ours to follow went through the finalizer.
+			// A missing object removes nothing: its deletion was processed with the finalizer.
 			key := fleet.ObjectKey{Kind: r.Kind.Name, Object: req.NamespacedName}
 			r.Table.Forget(key)
+			r.Table.Slots.Forget(key)
 			r.specs.Forget(key)
 			r.fights.forget(key)
 			r.memory.forget(key)
@@ -97,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	var delay time.Duration
 	var err error
 	if r.memory.predates(r.key(hubObject), hubObject) {
-		// The watch tells when the cache has caught up, unless nothing in it is new to a pass.
+		// The watch triggers another pass when the cache is current, unless the change does not matter to a pass.
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	if req.ClusterName == "" {
@@ -106,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	} else {
 		delay, err = r.reconcileCopy(clusters.CausedBy(ctx, hubObject), hubObject, req.ClusterName)
 	}
-	if outdated(err) {
+	if fleet.Outdated(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: delay}, err
@@ -116,16 +116,16 @@ func (r *Reconciler) roster() roster.Roster {
 	return roster.Roster{Kind: r.Kind.Name, Hub: r.Hub, Members: r.Members}
 }
 
-// released reports whether the kind itself is being removed from the hub. The objects of the kind then go because the API
-// server clears up, not because a person deleted them, and their copies stay. An answer that was given after the object
-// was seen to be deleted stays true: the kind outlived its deletion. It is asked anew from time to time all the same, so
-// that an object whose deletion waits for something does not hold up the removal of the kind.
+// released reports whether the kind itself is being removed from the hub. Its objects are then deleted by the API
+// server and not by a person, so their copies stay. A negative answer that was given after the deletion of the object
+// was observed stays valid, because the kind outlived the deletion. It is renewed from time to time all the same, so
+// that an object whose deletion waits for something does not block the removal of the kind.
 func (r *Reconciler) released(ctx context.Context, hubObject fleet.Object) (bool, error) {
 	key, uid := r.key(hubObject), hubObject.GetUID()
 	if r.memory.keepsKind(key, uid, r.Clock.Now(), kindKept) {
 		return false, nil
 	}
-	// The passes over an object ask together: all of them have seen its deletion.
+	// Concurrent passes of an object share one request: all of them have observed its deletion.
 	released, err, _ := r.asking.Do(string(uid), func() (any, error) {
 		removed, err := r.kindRemoved(ctx)
 		if err == nil && !removed {
@@ -148,11 +148,11 @@ func (r *Reconciler) kindRemoved(ctx context.Context) (bool, error) {
 	return crd.DeletionTimestamp != nil, nil
 }
 
-// mayBePlaced reports whether the hub object's record allows writing to a member.
+// mayBePlaced reports whether the record of the hub object allows writes to a member.
 func mayBePlaced(hubObject fleet.Object, clusterName multicluster.ClusterName) bool {
 	placedIn := hubObject.GetFleetStatus().PlacedIn
 	_, found := slices.BinarySearch(placedIn, string(clusterName))
-	// A record that is not sorted is one that someone else wrote.
+	// An unsorted record was written by someone else.
 	return (found || slices.Contains(placedIn, string(clusterName))) &&
 		slices.Contains(hubObject.GetFinalizers(), flotillav1.FinalizerPlacement)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// recall fills in which copy there is, or was, as far as that is known: a copy that is missed is not made again silently.
-// replaced reports whether what earlier processes have published is about another cluster.
+// recall determines which copy exists or existed, as far as this is known: a missing copy is not created again
+// silently. replaced reports whether the published status describes another cluster.
 func (p *copyPass) recall(found fleet.Object, replaced bool) {
 	before := p.Table.Get(p.key, p.name)
 	switch {
@@ -33,14 +33,14 @@ func (p *copyPass) recall(found fleet.Object, replaced bool) {
 	}
 }
 
-// recordedSince reports whether it is recorded that the copy was gone at that time or later.
+// recordedSince reports whether the loss of the copy has been recorded with that time or a later one.
 func (p *copyPass) recordedSince(lostAt time.Time) bool {
 	recordedAt, recorded := fleet.RecreatedAt(p.hubObject, p.name)
 	return recorded && !recordedAt.Before(lostAt)
 }
 
-// missed reports whether there was a copy that the hub has not removed. When something is lost with it, a hub pass is told to
-// record that first.
+// missed reports whether there was a copy that the hub has not removed. If data is lost with it, a hub pass has to
+// record this first.
 func (p *copyPass) missed() bool {
 	missed := p.madeIn != ""
 	if missed && p.Kind.HoldsData {
@@ -52,8 +52,9 @@ func (p *copyPass) missed() bool {
 	return missed
 }
 
-// planRecreated decides which clusters are recorded as those whose copies were made again, and which of them are new there.
-// chosen are those that get a copy, placedIn those that may have one, and confirmed those that a person has seen.
+// planRecreated decides which clusters are recorded because their copies are created again, and which of them are new.
+// chosen are those that get a copy, placedIn those that may have one, and confirmed those that a person has
+// acknowledged.
 func planRecreated(hubObject fleet.Object, state hubState, placedIn []string) (recreated []flotillav1.Recreation, added []string) {
 	confirmed := fleet.Names(hubObject.GetAnnotations()[flotillav1.AnnotationConfirmRecreated])
 	for _, name := range placedIn {
@@ -75,15 +76,15 @@ func sameRecreations(a, b []flotillav1.Recreation) bool {
 	return slices.EqualFunc(a, b, func(a, b flotillav1.Recreation) bool { return a.Name == b.Name && a.Time.Equal(&b.Time) })
 }
 
-// sayRecreated tells which copies are made again.
+// sayRecreated records which copies are created again.
 func (r *Reconciler) sayRecreated(hubObject fleet.Object, names []string) {
 	if len(names) > 0 {
 		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, fleet.Join(names), fleet.RecreatedNote+"; "+fleet.RecreatedAdvice)
 	}
 }
 
-// expectNoCopy notes of clusters that are about to enter the record that they have no copy to be missed, whatever is
-// published about them.
+// expectNoCopy records for clusters that are about to enter the record that no copy is expected there, whatever has
+// been published about them.
 func (r *Reconciler) expectNoCopy(hubObject fleet.Object, placedIn []string) {
 	key, recorded := r.key(hubObject), sets.New(hubObject.GetFleetStatus().PlacedIn...)
 	for _, name := range placedIn {

@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// lose deletes a copy as somebody in the member would.
+// lose deletes a copy like a user of the member.
 func (f *fixture) lose(redis *flotillav1.Redis) {
 	f.t.Helper()
 	if err := f.member.Delete(context.Background(), copyOf(redis)); err != nil {
@@ -26,7 +26,7 @@ func (f *fixture) lose(redis *flotillav1.Redis) {
 	}
 }
 
-// restart makes the reconciler one that has done nothing yet.
+// restart replaces the reconciler by a new one.
 func (f *fixture) restart() {
 	f.r = &Reconciler{
 		Kind: f.r.Kind, Hub: f.r.Hub, HubReader: f.r.HubReader, Members: f.r.Members, Table: fleet.NewTable(), Events: f.r.Events,
@@ -46,7 +46,7 @@ func (f *fixture) rollUp(redis *flotillav1.Redis, observedGeneration int64) {
 	}
 }
 
-// wantRecreated expects the record of copies that were made again, and that the copy in eu-1 is there.
+// wantRecreated expects the record of copies that were created again, and that the copy in eu-1 exists.
 func (f *fixture) wantRecreated(redis *flotillav1.Redis, want ...flotillav1.Recreation) {
 	f.t.Helper()
 	f.get(f.hub, redis)
@@ -59,7 +59,7 @@ func (f *fixture) wantRecreated(redis *flotillav1.Redis, want ...flotillav1.Recr
 	f.wantNoWrites(redis)
 }
 
-const recreatedEvent = "Warning CopyRecreated eu-1: The copy was gone and is made again, without the earlier data unless its volumes were kept; " +
+const recreatedEvent = "Warning CopyRecreated eu-1: The copy disappeared and is created again, without its earlier data unless its volumes were kept; " +
 	"restore what is missing, then name the clusters in annotation flotilla.dev/confirm-recreated"
 
 func TestReconcile_records_that_a_copy_is_made_again_before_it_is(t *testing.T) {
@@ -79,12 +79,12 @@ func TestReconcile_records_that_a_copy_is_made_again_before_it_is(t *testing.T) 
 	f.wantEvents(recreatedEvent)
 	f.wantRecreated(redis, flotillav1.Recreation{Name: eu1, Time: metav1.NewTime(noon)})
 
-	// Again in the same second, or after a clock that was fast: nothing waits for a record that is there.
+	// Again in the same second, or after a clock that was ahead: nothing waits for a record that exists.
 	for _, now := range []time.Time{noon, noon.Add(-time.Minute)} {
 		clock.SetTime(now)
 		f.lose(redis)
 		f.settle(redis)
-		f.wantEvents("Warning CopyRecreated eu-1: The copy was gone and was made again")
+		f.wantEvents("Warning CopyRecreated eu-1: The copy disappeared and was created again")
 		f.wantRecreated(redis, flotillav1.Recreation{Name: eu1, Time: metav1.NewTime(noon)})
 	}
 
@@ -117,7 +117,7 @@ func TestReconcile_a_restart_does_not_forget_a_copy_that_is_missed(t *testing.T)
 	f.settle(redis)
 	f.rollUp(redis, 1)
 
-	// The copy goes while no manager runs, and the next one ends after each of its passes.
+	// The copy disappears while no manager runs, and the next manager ends after each of its passes.
 	f.lose(redis)
 	for range 3 {
 		f.restart()
@@ -127,7 +127,7 @@ func TestReconcile_a_restart_does_not_forget_a_copy_that_is_missed(t *testing.T)
 	f.wantEvents(recreatedEvent)
 	f.wantRecreated(redis, flotillav1.Recreation{Name: eu1, Time: metav1.NewTime(noon)})
 
-	// Roll-up leaves out those that are ready first.
+	// Roll-up omits ready clusters first.
 	others := f.newRedis()
 	f.settle(others)
 	f.rollUp(others, 1)
@@ -141,7 +141,7 @@ func TestReconcile_a_restart_does_not_forget_a_copy_that_is_missed(t *testing.T)
 	f.wantRecreated(others, flotillav1.Recreation{Name: eu1, Time: metav1.NewTime(noon)})
 }
 
-// TestReconcile_copies_that_are_not_missed has what makes a copy, too, and loses nothing that anybody would look for.
+// TestReconcile_copies_that_are_not_missed covers the creation of copies where no earlier copy was lost.
 func TestReconcile_copies_that_are_not_missed(t *testing.T) {
 	choose := func(f *fixture, redis *flotillav1.Redis, name string) {
 		update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{name} })
@@ -168,19 +168,19 @@ func TestReconcile_copies_that_are_not_missed(t *testing.T) {
 		},
 		"the member is another cluster": func(f *fixture, redis *flotillav1.Redis) {
 			f.lose(redis)
-			f.directory.change(eu1, func(s *clusters.Snapshot) { s.UID = "another" })
+			f.directory.Change(eu1, func(s *clusters.Snapshot) { s.UID = "another" })
 		},
 		"the member became another cluster while the manager started": func(f *fixture, redis *flotillav1.Redis) {
 			f.lose(redis)
 			f.restart()
-			f.directory.change(eu1, func(s *clusters.Snapshot) { s.UID, s.Replaced = "another", true })
+			f.directory.Change(eu1, func(s *clusters.Snapshot) { s.UID, s.Replaced = "another", true })
 		},
 		"the member was offboarded": func(f *fixture, redis *flotillav1.Redis) {
 			registered, _ := f.directory.Snapshot(eu1)
-			delete(f.directory.snapshots, eu1)
+			f.directory.Remove(eu1)
 			f.settle(redis)
 			f.lose(redis)
-			f.directory.snapshots[eu1] = registered
+			f.directory.Set(registered)
 		},
 		"a copy was never made": func(f *fixture, redis *flotillav1.Redis) {
 			f.lose(redis)
@@ -219,7 +219,7 @@ func TestReconcile_records_copies_of_many_members_together(t *testing.T) {
 	redis := f.newRedis()
 	f.run(redis)
 	for _, name := range f.names {
-		if err := f.directory.others[name].GetClient().Delete(context.Background(), copyOf(redis)); err != nil {
+		if err := f.engaged(name).GetClient().Delete(context.Background(), copyOf(redis)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,7 +241,7 @@ func TestReconcile_NodePool_that_is_made_again_loses_nothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.settle(pool)
-	f.wantEvents("Warning CopyRecreated eu-1: The copy was gone and was made again")
+	f.wantEvents("Warning CopyRecreated eu-1: The copy disappeared and was created again")
 	if f.get(f.hub, pool); len(pool.Status.Recreated) > 0 {
 		t.Errorf("recreated %v", pool.Status.Recreated)
 	}
@@ -255,7 +255,7 @@ func TestReconcile_waits_for_the_end_of_a_namespace(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	redis := f.newRedis()
 	f.settle(redis)
-	// Nothing here ends it.
+	// Nothing in this test acknowledges it.
 	if err := f.member.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: redis.Namespace}}); err != nil {
 		t.Fatal(err)
 	}

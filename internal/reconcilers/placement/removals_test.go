@@ -18,7 +18,7 @@ import (
 
 func ours(r *flotillav1.Redis) bool { return fleet.IsOurs(r, hubID) }
 
-// publishHeld does what roll-up does.
+// publishHeld publishes the condition as roll-up does.
 func (f *manyMembers) publishHeld(redis *flotillav1.Redis) {
 	f.t.Helper()
 	f.get(f.hub, redis)
@@ -59,7 +59,7 @@ func TestRemovals_a_deletion_beyond_the_budget_waits_for_a_person(t *testing.T) 
 	f.run(redis)
 	f.wantHeld(redis, "m-3", "m-4", "m-5")
 
-	// Neither time nor a restart changes that, nor a confirmation of something else.
+	// Neither time, nor a restart, nor a confirmation of something else changes that.
 	f.publishHeld(redis)
 	f.clock.Step(time.Hour)
 	f.restart()

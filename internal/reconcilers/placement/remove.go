@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// remove takes the copy away, or lets the member have it. found is ours.
+// remove deletes the copy, or orphans it. found is a copy of this hub.
 func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duration, error) {
 	p.madeIn, p.lostAt = "", time.Time{}
 	unwanted, err := p.stillUnwanted(ctx, found)
@@ -31,8 +31,8 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 			flotillav1.AnnotationHub, flotillav1.AnnotationPlacedFrom, flotillav1.AnnotationHubUID,
 			flotillav1.AnnotationHubGeneration, flotillav1.AnnotationSpecHash, flotillav1.AnnotationDeletionPolicy,
 			flotillav1.AnnotationRollout, flotillav1.AnnotationPreviousSpecHash, flotillav1.AnnotationSpecChangedAt,
-			flotillav1.AnnotationClusterLabels,
-			flotillav1.AnnotationLeftToMember,
+			flotillav1.AnnotationReadyBefore, flotillav1.AnnotationUnreadyNodesBefore,
+			flotillav1.AnnotationClusterLabels, flotillav1.AnnotationLeftToMember,
 		} {
 			delete(annotations, key)
 		}
@@ -45,7 +45,7 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 		return 0, nil
 	}
 	if found.GetDeletionTimestamp() != nil {
-		// Its finalizers are at work; the watch tells when it is gone.
+		// The finalizers are being processed; the watch triggers another pass when the copy is gone.
 		p.report(fleet.Outcome{Deleted: p.Table.Get(p.key, p.name).Deleted})
 		return 0, nil
 	}
@@ -54,7 +54,7 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 		return 0, err
 	}
 	if !allowed {
-		// The confirmation is watched. Roll-up says it once for all clusters.
+		// The confirmation is watched. Roll-up reports all clusters in one condition.
 		p.report(fleet.Outcome{Reason: flotillav1.ReasonRemovalHeld})
 		return 0, nil
 	}
@@ -70,8 +70,8 @@ func (p *copyPass) remove(ctx context.Context, found fleet.Object) (time.Duratio
 	return 0, nil
 }
 
-// stillUnwanted reports whether the hub object, read live, says the same as its cache: a removal cannot be undone. Neither
-// can the deletion of the hub object, which needs no second look.
+// stillUnwanted reports whether a live read of the hub object agrees with the cache, because a removal cannot be
+// undone. An object that is being deleted needs no second look: that cannot be undone either.
 func (p *copyPass) stillUnwanted(ctx context.Context, found fleet.Object) (bool, error) {
 	if p.hubObject.GetDeletionTimestamp() != nil {
 		return true, nil

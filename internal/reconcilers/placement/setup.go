@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,8 +26,9 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/controller"
+	"github.com/flotilla-dev/flotilla/internal/clusters/events"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
@@ -42,7 +45,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			HubReader: hub.GetAPIReader(),
 			Members:   members,
 			Table:     table,
-			Events:    clusters.LimitHubEvents(hub.GetEventRecorder("flotilla-placement"), clock.RealClock{}),
+			Events:    events.LimitHub(hub.GetEventRecorder("flotilla-placement"), clock.RealClock{}),
 			Clock:     clock.RealClock{},
 			Options:   opts,
 		}
@@ -54,7 +57,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 }
 
 func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
-	controller, err := clusters.NewController("placement-"+strings.ToLower(r.Kind.Name), mgr, r.Members, workers, r)
+	c, err := controller.New("placement-"+strings.ToLower(r.Kind.Name), mgr, r.Members, workers, r)
 	if err != nil {
 		return err
 	}
@@ -62,21 +65,23 @@ func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
 	for _, hubSource := range []source.TypedSource[clusters.Request]{
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(),
 			handler.TypedEnqueueRequestsFromMapFunc(requestsOf), predicate.TypedFuncs[client.Object]{UpdateFunc: r.hubObjectChanged}),
-		clusters.OnOffboarded(hubCache, r.requestsFor),
-		clusters.OnChange(r.Members, r.requestsFor),
+		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(),
+			handler.TypedEnqueueRequestsFromMapFunc(requestsOfTrials), onUpdate(r.onlyTrialsChanged)),
+		controller.OnOffboarded(hubCache, r.requestsFor),
+		controller.OnChange(r.Members, r.requestsFor),
 		source.TypedFunc[clusters.Request](r.watchTable),
 	} {
-		if err := controller.Watch(hubSource); err != nil {
+		if err := c.Watch(hubSource); err != nil {
 			return fmt.Errorf("watching the hub: %w", err)
 		}
 	}
-	if err := controller.MultiClusterWatch(clusters.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, r.copyChanged)); err != nil {
+	if err := c.MultiClusterWatch(controller.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, r.copyChanged)); err != nil {
 		return fmt.Errorf("watching members: %w", err)
 	}
 	return nil
 }
 
-// requestsOf returns the hub pass and every copy pass of a hub object.
+// requestsOf returns the requests for the hub pass and every copy pass of a hub object.
 func requestsOf(_ context.Context, o client.Object) []clusters.Request {
 	hubObject, ok := o.(fleet.Object)
 	if !ok {
@@ -89,6 +94,28 @@ func requestsOf(_ context.Context, o client.Object) []clusters.Request {
 	return requests
 }
 
+// requestsOfTrials returns the request for the hub pass of a hub object, which decides about the clusters on trial.
+func requestsOfTrials(_ context.Context, o client.Object) []clusters.Request {
+	return []clusters.Request{requestFor("", o)}
+}
+
+// onUpdate passes updates only.
+func onUpdate(passes func(event.TypedUpdateEvent[client.Object]) bool) predicate.TypedPredicate[client.Object] {
+	return predicate.TypedFuncs[client.Object]{
+		CreateFunc:  func(event.TypedCreateEvent[client.Object]) bool { return false },
+		DeleteFunc:  func(event.TypedDeleteEvent[client.Object]) bool { return false },
+		GenericFunc: func(event.TypedGenericEvent[client.Object]) bool { return false },
+		UpdateFunc:  passes,
+	}
+}
+
+// onlyTrialsChanged passes changes of the clusters on trial. Copy passes do not depend on them.
+func (r *Reconciler) onlyTrialsChanged(e event.TypedUpdateEvent[client.Object]) bool {
+	before, ok := e.ObjectOld.(fleet.Object)
+	after, okAfter := e.ObjectNew.(fleet.Object)
+	return ok && okAfter && !fleet.SameTrials(before.GetFleetStatus().Trials, after.GetFleetStatus().Trials) && !r.hubObjectChanged(e)
+}
+
 func requestFor(clusterName string, o client.Object) clusters.Request {
 	return clusters.Request{
 		ClusterName: multicluster.ClusterName(clusterName),
@@ -96,7 +123,7 @@ func requestFor(clusterName string, o client.Object) clusters.Request {
 	}
 }
 
-// hubObjectChanged keeps changes that a pass acts on. What roll-up writes is not among them.
+// hubObjectChanged passes the changes that a pass depends on. Changes by roll-up are not among them.
 func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) bool {
 	before, ok := e.ObjectOld.(fleet.Object)
 	after, okAfter := e.ObjectNew.(fleet.Object)
@@ -121,8 +148,8 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 		!slices.EqualFunc(metadataOf(before), metadataOf(after), maps.Equal)
 }
 
-// requestsFor returns the passes that a change of a member leads to. There is a hub pass only where it may change the
-// record, or whose turn it is.
+// requestsFor returns the requests that result from a change of a member. They include a hub pass only if the change
+// may affect the record or the waves.
 func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.ClusterName) []clusters.Request {
 	member, registered, err := r.roster().Find(ctx, string(clusterName))
 	if err != nil {
@@ -131,7 +158,7 @@ func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.C
 	var requests []clusters.Request
 	for _, about := range r.index.about(string(clusterName), member, registered) {
 		request := clusters.Request{Request: ctrl.Request{NamespacedName: about.key}}
-		if about.open || r.Table.Held(fleet.ObjectKey{Kind: r.Kind.Name, Object: about.key}) {
+		if about.open || r.leading(about.key) {
 			requests = append(requests, request)
 		}
 		if about.placed {
@@ -142,16 +169,22 @@ func (r *Reconciler) requestsFor(ctx context.Context, clusterName multicluster.C
 	return requests
 }
 
-// watchTable queues a hub pass when a copy pass has an outcome that it decides by: a copy that is gone may leave the
-// record, and what waits for its turn, or no longer does, may give somebody leave. Who gets leave has its copy pass queued.
+// watchTable queues a hub pass for outcomes that it depends on: a copy that is gone may be removed from the record, and
+// a copy that starts or stops waiting for its turn may lead to a permit, as does a slot in a cluster. A permit queues the
+// copy pass of its cluster.
 func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLimitingInterface[clusters.Request]) error {
 	r.Table.Subscribe(func(key fleet.ObjectKey, _ string, outcome fleet.Outcome) {
-		decides := outcome.Gone || outcome.Held || !outcome.LostAt.IsZero() || r.Table.Held(key)
+		decides := outcome.Gone || outcome.Held || !outcome.LostAt.IsZero() || r.leading(key.Object)
 		if key.Kind == r.Kind.Name && decides && ctx.Err() == nil {
 			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
 		}
 	})
-	r.Table.SubscribeLeaves(func(key fleet.ObjectKey, clusterName string) {
+	r.Table.Slots.Subscribe(func(key fleet.ObjectKey) {
+		if key.Kind == r.Kind.Name && ctx.Err() == nil {
+			queue.Add(clusters.Request{Request: ctrl.Request{NamespacedName: key.Object}})
+		}
+	})
+	r.Table.SubscribePermits(func(key fleet.ObjectKey, clusterName string) {
 		if key.Kind == r.Kind.Name && ctx.Err() == nil {
 			queue.Add(clusters.Request{ClusterName: multicluster.ClusterName(clusterName), Request: ctrl.Request{NamespacedName: key.Object}})
 		}
@@ -159,32 +192,42 @@ func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLi
 	return nil
 }
 
-// requestsOfCopy maps a member's object to its copy pass: our copies, and objects that are in the way of one. While
-// others wait for the copy, the hub pass looks at it too.
+// requestsOfCopy maps an object of a member to its copy pass: copies, and objects with the name of a copy, which may be in
+// its way. A pass that runs now may be about to find that. While other clusters wait for the copy, it also queues the hub
+// pass.
 func (r *Reconciler) requestsOfCopy(_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, o client.Object) []clusters.Request {
 	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(o)}
-	inTheWay := r.Table.Get(key, string(clusterName)).Reason == flotillav1.ReasonNameConflict
-	if !inTheWay && !fleet.IsOurs(o, r.Options.HubID) {
+	if !fleet.IsOurs(o, r.Options.HubID) && r.Table.Get(key, string(clusterName)) == (fleet.Outcome{}) {
 		return nil
 	}
 	requests := []clusters.Request{requestFor(string(clusterName), o)}
-	if r.Table.Held(key) {
+	if r.leading(key.Object) {
 		requests = append(requests, requestFor("", o))
 	}
 	return requests
 }
 
-// copyChanged keeps changes of what placement writes or decides by. A copy's status is roll-up's business, except while
-// others wait for the copy.
+// copyChanged passes changes of fields that placement writes or depends on. The status of a copy only matters to
+// placement while other clusters wait for the copy.
 func (r *Reconciler) copyChanged(before, after client.Object) bool {
 	return before.GetGeneration() != after.GetGeneration() ||
 		(before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil) ||
 		!maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
 		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-		r.Table.Held(fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(after)}) && r.settled(before) != r.settled(after)
+		r.leading(client.ObjectKeyFromObject(after)) && r.stateOf(before) != r.stateOf(after)
 }
 
-func (r *Reconciler) settled(o client.Object) bool {
-	object, ok := o.(fleet.Object)
-	return ok && fleet.CopyOf(r.Kind, object).Settled()
+// leading reports whether hub passes decide about a rollout: copies wait for their turn, or clusters are on trial.
+func (r *Reconciler) leading(key types.NamespacedName) bool {
+	return r.Table.Held(fleet.ObjectKey{Kind: r.Kind.Name, Object: key}) || r.index.tried(key)
+}
+
+// stateOf returns what a rollout depends on in the status of a copy.
+func (r *Reconciler) stateOf(o client.Object) (state [4]bool) {
+	if object, ok := o.(fleet.Object); ok {
+		seen := fleet.CopyOf(r.Kind, object)
+		ready := seen.Ready != nil && seen.Ready.Status == metav1.ConditionTrue
+		state = [4]bool{seen.Settled(), seen.Worse, ready, seen.HeldBack}
+	}
+	return state
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,22 +20,23 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// TestSetup runs the controllers with real caches: it is about what wakes which pass.
+// TestSetup runs the controllers with real caches. It tests which events trigger which pass.
 func TestSetup(t *testing.T) {
 	g := NewWithT(t)
 	ctx, stop := context.WithCancel(context.Background())
-	members := &directory{snapshots: map[string]clusters.Snapshot{}}
+	members := clusterstest.NewDirectory()
 	mgr, err := mcmanager.New(hubServer.Config, nil, ctrl.Options{
 		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	member, err := ctrlcluster.New(memberServer.Config, func(o *ctrlcluster.Options) { o.Scheme = testenv.Scheme() })
 	g.Expect(err).NotTo(HaveOccurred())
-	members.member = member
+	members.Engage(eu1, member)
 	g.Expect(Setup(mgr, members, fleet.NewTable(), Options{HubID: hubID, CreateNamespaces: true}, 2)).To(Succeed())
 
 	var running []<-chan error
@@ -60,10 +62,10 @@ func TestSetup(t *testing.T) {
 	}
 
 	// A member that becomes ready gets its copy.
-	members.change(eu1, func(s *clusters.Snapshot) { *s = snapshotOf(eu1) })
+	members.Change(eu1, func(s *clusters.Snapshot) { *s = snapshotOf(eu1) })
 	eventually().WithArguments(f.member, copyOf(redis)).Should(BeTrue())
 
-	// A copy that is deleted in the member comes back.
+	// A copy that is deleted in the member is created again.
 	placed := copyOf(redis)
 	f.get(f.member, placed)
 	uid := placed.UID
@@ -73,14 +75,14 @@ func TestSetup(t *testing.T) {
 		return f.get(f.member, again) && again.UID != uid
 	}).Should(BeTrue())
 
-	// A change in the member is put back.
+	// A change in the member is reverted.
 	update(f, f.member, placed, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(7)) })
 	g.Eventually(func() int32 {
 		f.get(f.member, placed)
 		return *placed.Spec.Replicas
 	}).Should(Equal(int32(3)))
 
-	// A copy whose mark is taken away is in the way of itself, until it is gone.
+	// A copy without its annotations conflicts with the hub object until it is gone.
 	update(f, f.member, placed, func(r *flotillav1.Redis) { r.Annotations = nil })
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
 	g.Expect(f.member.Delete(ctx, copyOf(redis))).To(Succeed())
@@ -88,7 +90,29 @@ func TestSetup(t *testing.T) {
 		return f.get(f.member, placed) && fleet.IsOurs(placed, hubID) && *placed.Spec.Replicas == 2
 	}).Should(BeTrue())
 
-	// A deletion goes through without anything else happening.
+	// A ready copy is recorded before it changes, and until it is ready again.
+	ready := func() {
+		f.get(f.member, placed)
+		placed.Status.ObservedGeneration = placed.Generation
+		apimeta.SetStatusCondition(&placed.Status.Conditions, metav1.Condition{Type: flotillav1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Test"})
+		g.Expect(f.member.Status().Update(ctx, placed)).To(Succeed())
+		g.Eventually(func() bool {
+			cached := copyOf(redis)
+			return f.get(member.GetClient(), cached) && cached.ResourceVersion == placed.ResourceVersion
+		}).Should(BeTrue())
+	}
+	ready()
+	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(4)) })
+	g.Eventually(func() bool { return f.get(f.member, placed) && *placed.Spec.Replicas == 4 }).Should(BeTrue())
+	trials := func() int {
+		f.get(f.hub, redis)
+		return len(redis.Status.Trials)
+	}
+	g.Expect(trials()).To(Equal(1))
+	ready()
+	g.Eventually(trials).Should(BeZero())
+
+	// A deletion completes without any other event.
 	g.Expect(f.hub.Delete(ctx, copyOf(redis))).To(Succeed())
 	eventually().WithArguments(f.hub, copyOf(redis)).Should(BeFalse())
 	g.Expect(f.get(f.member, copyOf(redis))).To(BeFalse())
@@ -105,5 +129,9 @@ func TestRequestsOfCopy(t *testing.T) {
 	f.r.Table.Set(key, eu1, fleet.Outcome{Reason: flotillav1.ReasonNameConflict})
 	if requests() != 1 {
 		t.Error("an object that is in the way does not wake placement when it changes")
+	}
+	f.r.Table.Set(key, eu1, fleet.Outcome{Generation: 1})
+	if requests() != 1 {
+		t.Error("an object that has replaced a copy does not wake placement when it changes")
 	}
 }

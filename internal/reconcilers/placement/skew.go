@@ -25,21 +25,21 @@ func lacking(snapshot clusters.Snapshot, kind fleet.Kind) []fleet.MissingField {
 	return fields
 }
 
-// identify returns what tells one attempt to write the copy from another: what is sent, when does not matter,
-// and the schema that takes it.
+// identify returns a hash that distinguishes attempts to write the copy: it depends on what is sent, except for times,
+// and on the member's schema.
 func (p *copyPass) identify(desired *unstructured.Unstructured) string {
 	hash := fnv.New128a()
 	annotations := desired.GetAnnotations()
 	for _, key := range historyKeys {
 		delete(annotations, key)
 	}
-	// Writing to a hash does not fail, and what is encoded came from JSON.
+	// Writing to a hash does not fail, and the content was decoded from JSON.
 	_ = json.NewEncoder(hash).Encode([]any{desired.Object["spec"], annotations, desired.GetLabels(), p.definitions})
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 
-// attemptedBefore reports whether this very copy has been sent before and the member stored something else, and has not
-// changed it since. A cache may show the copy as it was before that.
+// attemptedBefore reports whether this copy was sent before, the member stored something else, and the copy has not
+// changed since. The cache may still have the copy as it was before.
 func (p *copyPass) attemptedBefore(found fleet.Object, desired *unstructured.Unstructured) (fleet.Outcome, bool) {
 	before := p.Table.Get(p.key, p.name)
 	again := before.Reason == flotillav1.ReasonFieldDropped && before.Attempt.Sent == p.identify(desired) &&
@@ -47,9 +47,9 @@ func (p *copyPass) attemptedBefore(found fleet.Object, desired *unstructured.Uns
 	return before, again
 }
 
-// refuseDropped says that the member stored something else than what was sent. Nothing is sent again before the hub
-// object, the copy or the member's schema changes: writers that correct each other never end.
+// refuseDropped reports that the member stored something other than what was sent. Nothing is sent again until the hub
+// object, the copy or the member's schema changes, because two writers could otherwise overwrite each other endlessly.
 func (p *copyPass) refuseDropped(fields []string, attempt fleet.Attempt) {
-	p.tell(fleet.Outcome{Reason: flotillav1.ReasonFieldDropped, Attempt: attempt, Message: fmt.Sprintf(
-		"The cluster did not store %s as it was sent: its CRD or an admission webhook drops or changes that", fleet.Join(fields))})
+	p.reportWithEvent(fleet.Outcome{Reason: flotillav1.ReasonFieldDropped, Attempt: attempt, Message: fmt.Sprintf(
+		"The cluster did not store %s as sent: its CRD or an admission webhook drops or changes it", fleet.Join(fields))})
 }

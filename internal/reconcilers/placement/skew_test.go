@@ -22,14 +22,14 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// withMember gives the fixture another member than the one that all tests share, to be spoilt.
+// withMember gives the fixture a member of its own, which the test may break.
 func (f *fixture) withMember(member *testenv.Cluster) {
 	f.member = counting(f.t, member.Config, f.writes)
-	f.directory.member = uncached{client: f.member}
+	f.directory.Engage(eu1, uncached{client: f.member})
 }
 
-// ageSchema takes fields out of the schema of Redis, as if an earlier release had installed it, and waits until the API
-// server works by it.
+// ageSchema removes fields from the schema of Redis, as if an earlier release had installed it, and waits until the API server
+// uses it.
 func ageSchema(t *testing.T, member *testenv.Cluster, fields ...string) {
 	t.Helper()
 	g, ctx := NewWithT(t), context.Background()
@@ -60,11 +60,11 @@ func TestReconcile_in_a_member_with_an_older_schema(t *testing.T) {
 	user := f.newRedis(func(r *flotillav1.Redis) { r.Spec.PriorityClassName = "high" })
 	other := f.newRedis()
 
-	// Before it is known what the schema lacks, the API server's answer tells.
+	// Before the missing fields of the schema are known, the answer of the API server shows them.
 	f.settle(user)
 	f.wantOutcome(user, flotillav1.ReasonVersionSkew)
 	f.wantEvents("Warning VersionSkew eu-1: ")
-	f.directory.change(eu1, func(s *clusters.Snapshot) {
+	f.directory.Change(eu1, func(s *clusters.Snapshot) {
 		s.Definitions = "older"
 		s.Lacks = map[string][]clusters.MissingField{"Redis": {{Path: "spec.podAntiAffinity", Default: `"Preferred"`}, {Path: "spec.priorityClassName"}}}
 	})
@@ -75,7 +75,7 @@ func TestReconcile_in_a_member_with_an_older_schema(t *testing.T) {
 	}
 	f.wantNoWrites(user)
 
-	// An object that does not use the field is not affected, although the hub has filled in the default of another one.
+	// An object that does not use the field is not affected, although the hub has set the default of another one.
 	f.settle(other)
 	f.wantOutcome(other, "")
 	f.wantNoWrites(other)
@@ -87,7 +87,7 @@ func TestReconcile_in_a_member_with_an_older_schema(t *testing.T) {
 	}
 	f.wantNoWrites(other)
 
-	// It goes on when it does without the field.
+	// It continues when it does not use the field.
 	update(f, f.hub, user, func(r *flotillav1.Redis) { r.Spec.PriorityClassName = "" })
 	f.settle(user)
 	f.wantOutcome(user, "")
@@ -97,7 +97,7 @@ func TestReconcile_in_a_member_with_an_older_schema(t *testing.T) {
 	f.wantNoWrites(user)
 }
 
-// dropPriority makes an API server store every Redis without what was asked for as its priority class.
+// dropPriority makes an API server store every Redis without its priority class.
 func dropPriority(t *testing.T, member *testenv.Cluster) {
 	t.Helper()
 	g, ctx := NewWithT(t), context.Background()
@@ -146,7 +146,7 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 	f.wantEvents("Warning FieldDropped eu-1: ")
 	f.wantNoWrites(redis)
 
-	// A change of the hub object is one more attempt, and only one.
+	// A change of the hub object leads to exactly one more attempt.
 	update(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(2)) })
 	f.settle(redis)
 	placed := copyOf(redis)
@@ -156,7 +156,7 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 	f.wantOutcome(redis, flotillav1.ReasonFieldDropped)
 	f.wantNoWrites(redis)
 
-	// So is a change in the member.
+	// So does a change in the member.
 	update(f, f.member, placed, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(7)) })
 	f.settle(redis)
 	if f.get(f.member, placed); *placed.Spec.Replicas != 2 {
@@ -164,7 +164,7 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 	}
 	f.wantNoWrites(redis)
 
-	// And one of the schema.
+	// And so does a change of the schema.
 	for _, object := range []client.Object{
 		&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "no-priority"}},
 		&admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-priority"}},
@@ -176,7 +176,7 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 	definitions := 0
 	NewWithT(t).Eventually(func() string {
 		definitions++
-		f.directory.change(eu1, func(s *clusters.Snapshot) { s.Definitions = strings.Repeat("x", definitions) })
+		f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Definitions = strings.Repeat("x", definitions) })
 		f.settle(redis)
 		f.get(f.member, placed)
 		return placed.Spec.PriorityClassName
@@ -185,8 +185,8 @@ func TestReconcile_a_dropped_field_is_not_sent_again(t *testing.T) {
 	f.wantNoWrites(redis)
 }
 
-// An older manager is put back, and the schemas stay: what it does not know stays on the hub, and in the member what the
-// hub does not set.
+// An older manager is installed, and the schemas stay: fields that it does not know stay on the hub and, unless the hub sets
+// them, in the member.
 func TestReconcile_keeps_fields_that_only_newer_schemas_know(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	ctx := context.Background()

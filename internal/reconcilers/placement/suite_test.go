@@ -5,12 +5,9 @@ package placement
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -26,6 +23,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -36,63 +34,9 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubServer, &memberServer)
 
 const (
 	hubID = "hub-under-test"
-	// eu1 is the member with an API server; the others in a test are only talked about.
+	// eu1 is the member with an API server; the other members of a test exist by name only.
 	eu1 = "eu-1"
 )
-
-// directory is a Directory whose only engaged member is eu-1, unless there are others.
-type directory struct {
-	mu          sync.Mutex
-	snapshots   map[string]clusters.Snapshot
-	subscribers []func(multicluster.ClusterName)
-
-	member cluster.Cluster
-	others map[string]cluster.Cluster
-}
-
-func (d *directory) Member(name multicluster.ClusterName) (cluster.Cluster, error) {
-	if other, found := d.others[string(name)]; found {
-		return other, nil
-	}
-	if name != eu1 {
-		return nil, fmt.Errorf("no cluster %q: %w", name, multicluster.ErrClusterNotFound)
-	}
-	return d.member, nil
-}
-
-func (d *directory) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	snapshot, found := d.snapshots[string(name)]
-	return snapshot, found
-}
-
-func (d *directory) Snapshots() []clusters.Snapshot {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all []clusters.Snapshot
-	for _, snapshot := range d.snapshots {
-		all = append(all, snapshot)
-	}
-	slices.SortFunc(all, func(a, b clusters.Snapshot) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	return all
-}
-
-func (d *directory) Subscribe(fn func(multicluster.ClusterName)) {
-	d.subscribers = append(d.subscribers, fn)
-}
-
-// change changes what is known about a member.
-func (d *directory) change(name string, change func(*clusters.Snapshot)) {
-	d.mu.Lock()
-	snapshot := d.snapshots[name]
-	change(&snapshot)
-	d.snapshots[name] = snapshot
-	d.mu.Unlock()
-	for _, fn := range d.subscribers {
-		fn(multicluster.ClusterName(name))
-	}
-}
 
 func snapshotOf(name string) clusters.Snapshot {
 	return clusters.Snapshot{
@@ -101,7 +45,7 @@ func snapshotOf(name string) clusters.Snapshot {
 	}
 }
 
-// uncached is a member whose cache never lags.
+// uncached is a member whose cache is never stale.
 type uncached struct {
 	cluster.Cluster
 	client client.Client
@@ -116,7 +60,7 @@ type fixture struct {
 	r         *Reconciler
 	hub       client.Client
 	member    client.Client
-	directory *directory
+	directory *clusterstest.Directory
 	events    *events.FakeRecorder
 	writes    *atomic.Int64
 }
@@ -127,13 +71,24 @@ func newFixture(t *testing.T, kind fleet.Kind) *fixture {
 	hub, member := counting(t, hubServer.Config, writes), counting(t, memberServer.Config, writes)
 	f := &fixture{
 		t: t, hub: hub, member: member, writes: writes, events: events.NewFakeRecorder(100),
-		directory: &directory{snapshots: map[string]clusters.Snapshot{eu1: snapshotOf(eu1)}, member: uncached{client: counting(t, memberServer.AsHub(t), writes)}},
+		directory: clusterstest.NewDirectory(snapshotOf(eu1)),
 	}
+	f.directory.Engage(eu1, uncached{client: counting(t, memberServer.AsHub(t), writes)})
 	f.r = &Reconciler{
 		Kind: kind, Hub: hub, HubReader: hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events, Clock: clock.RealClock{},
 		Options: Options{HubID: hubID, CreateNamespaces: true},
 	}
 	return f
+}
+
+// engaged returns the cluster of a member.
+func (f *fixture) engaged(name string) cluster.Cluster {
+	f.t.Helper()
+	member, err := f.directory.Member(multicluster.ClusterName(name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return member
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -168,7 +123,7 @@ func (f *fixture) pass(object client.Object, clusterName string) ctrl.Result {
 	return result
 }
 
-// settle runs passes until nothing is left to do, as the watches would.
+// settle runs passes until nothing changes, as the watches would.
 func (f *fixture) settle(object client.Object) {
 	f.t.Helper()
 	for range 4 {
@@ -207,7 +162,7 @@ func (f *fixture) wantEvents(want ...string) {
 	}
 }
 
-// wantOutcome expects what placement has to say about the copy in eu-1.
+// wantOutcome expects the outcome of placement for the copy in eu-1.
 func (f *fixture) wantOutcome(object client.Object, reason string) {
 	f.t.Helper()
 	key := fleet.ObjectKey{Kind: f.r.Kind.Name, Object: client.ObjectKeyFromObject(object)}
@@ -223,7 +178,7 @@ func (f *fixture) create(c client.Client, object client.Object) {
 	}
 }
 
-// get reads an object and reports whether there is one.
+// get reads an object and reports whether it exists.
 func (f *fixture) get(c client.Client, like client.Object) bool {
 	f.t.Helper()
 	err := c.Get(context.Background(), client.ObjectKeyFromObject(like), like)
@@ -260,7 +215,7 @@ func (f *fixture) newRedis(change ...func(*flotillav1.Redis)) *flotillav1.Redis 
 	return redis
 }
 
-// copyOf returns an empty copy to read into.
+// copyOf returns an empty copy for reading.
 func copyOf(redis *flotillav1.Redis) *flotillav1.Redis {
 	return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: redis.Namespace, Name: redis.Name}}
 }

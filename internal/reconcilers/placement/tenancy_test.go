@@ -14,7 +14,7 @@ import (
 func TestReconcile_respects_who_may_place_in_a_member(t *testing.T) {
 	f := newFixture(t, fleet.Redis)
 	allow := func(namespaces []string) {
-		f.directory.change(eu1, func(s *clusters.Snapshot) { s.Namespaces = namespaces })
+		f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Namespaces = namespaces })
 	}
 	allow([]string{"", "another-team"})
 	selected := f.newRedis(func(r *flotillav1.Redis) { r.Spec.Placement = &flotillav1.Placement{All: true} })

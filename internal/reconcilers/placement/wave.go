@@ -4,81 +4,166 @@
 package placement
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// lead decides which clusters may take a change of the hub object now, and returns when to look again. The copy passes
-// that wait have said so; while none does there is nothing to decide, and no copy is looked at.
-func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hubState) time.Duration {
-	key := r.key(hubObject)
-	if hubObject.GetDeletionTimestamp() != nil || state.invalid || !r.Table.Held(key) {
-		r.Table.SetLeaves(key, nil)
-		return 0
+// trialsPace is the minimum time between two writes that only record that some clusters of several have passed.
+const trialsPace = 10 * time.Second
+
+// decision is which clusters may take a change of the hub object.
+type decision struct {
+	// permits are those that may be granted now. That of a cluster that goes on trial is pending until a pass has seen the
+	// trial in the hub object: after a crash nothing else would know that the cluster may have taken the change.
+	permits map[string]fleet.Permit
+	// trials is the new record.
+	trials []flotillav1.Trial
+	// recheck is the time until the next decision; 0 means that there is none.
+	recheck time.Duration
+}
+
+// lead decides which clusters may take a change of the hub object. Waiting copy passes have reported so in the Table;
+// while none waits and no cluster is on trial there is nothing to decide, and no copy is read.
+func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hubState) decision {
+	key, recorded := r.key(hubObject), hubObject.GetFleetStatus().Trials
+	idle := !r.Table.Held(key) && len(recorded) == 0
+	if hubObject.GetDeletionTimestamp() != nil || state.invalid || idle {
+		r.Table.Slots.Keep(key, nil)
+		return decision{trials: recorded}
 	}
-	template, turns := r.turns(ctx, hubObject, state)
+	if err := r.Table.Slots.Seed(func(keep func(fleet.ObjectKey, []string)) error { return r.onTrial(ctx, keep) }); err != nil {
+		logf.FromContext(ctx).Error(err, "Finding out which objects are changing")
+		return decision{trials: recorded, recheck: conflictDelay}
+	}
+	template, turns, err := r.turns(ctx, hubObject, state)
+	if err != nil {
+		// The copy passes refuse the change, and roll-up reports the cause.
+		return decision{trials: recorded}
+	}
 	now := r.Clock.Now()
-	wave := fleet.NewWaves(hubObject.GetPlacement(), template, len(state.chosen)).Next(turns, now)
-	leaves := map[string]fleet.Leave{}
+	waves := fleet.NewWaves(hubObject.GetPlacement(), template, len(state.chosen))
+	waves.Room = func(name string) bool { return r.Table.Slots.Take(key, name) }
+	wave := waves.Next(turns, now)
+	r.Table.Slots.Keep(key, wave.Changing)
+	decided := decision{permits: map[string]fleet.Permit{}, trials: wave.Trials.Record(), recheck: wave.Recheck}
 	for _, turn := range turns {
 		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
 		}
-		leaves[turn.Name] = fleet.Leave{Hash: turn.Want, At: now}
-		if !turn.LetAt.IsZero() {
-			leaves[turn.Name] = fleet.Leave{Hash: turn.Want, At: turn.LetAt}
+		permit := fleet.Permit{Hash: turn.Want, At: now}
+		switch trial := wave.Trials[turn.Name]; {
+		case trial.Hash == turn.Want && trial != turn.Trial:
+			permit = fleet.Permit{Hash: turn.Want, At: trial.Since, Pending: true}
+			if turn.Doubtful() {
+				permit.Sent = fleet.SentUnknown
+			}
+		case trial.Hash == turn.Want:
+			permit.At = trial.Since
+		case !turn.PermittedAt.IsZero():
+			permit.At = turn.PermittedAt
+		}
+		decided.permits[turn.Name] = permit
+	}
+	if passed := wave.Trials.Ended(fleet.TrialsOf(hubObject)); len(wave.Trials) > 0 && len(passed) > 0 {
+		if rest := r.memory.pass(key, hubObject.GetUID(), passed, now, trialsPace); rest > 0 {
+			decided.trials = recorded
+			decided.recheck = min(rest, cmp.Or(wave.Recheck, rest))
 		}
 	}
-	r.Table.SetLeaves(key, leaves)
-	return wave.Recheck
+	return decided
 }
 
-// turns reads the chosen clusters that may have a copy, from the members' caches, and returns the name of the change too.
-func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hubState) (string, []fleet.Turn) {
+// onTrial calls keep with the clusters on trial of each hub object of any kind.
+func (r *Reconciler) onTrial(ctx context.Context, keep func(fleet.ObjectKey, []string)) error {
+	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
+		list := kind.NewList()
+		if err := r.Hub.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing objects of kind %s on the hub: %w", kind.Name, err)
+		}
+		for _, object := range kind.Items(list) {
+			key := fleet.ObjectKey{Kind: kind.Name, Object: client.ObjectKeyFromObject(object)}
+			keep(key, slices.Collect(maps.Keys(fleet.TrialsOf(object))))
+		}
+	}
+	return nil
+}
+
+// turns reads the clusters that take part in a rollout from the members' caches. It also returns the name of the change.
+func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hubState) (string, []fleet.Turn, error) {
 	specs, err := r.specs.Of(r.Kind, hubObject)
 	if err != nil {
-		// The copy passes refuse it, and roll-up says why.
-		return "", nil
+		return "", nil, err
 	}
 	template, err := specs.Template()
 	if err != nil {
-		return "", nil
+		return "", nil, err
 	}
 	key := r.key(hubObject)
-	leaves := r.Table.Leaves(key)
+	permits, trials, passed := r.Table.Permits(key), fleet.TrialsOf(hubObject), r.memory.passed(key, hubObject.GetUID())
+	maps.DeleteFunc(trials, func(name string, trial fleet.Trial) bool { return passed[name] == trial })
+	planned := sync.OnceValue(func() fleet.Object {
+		planned := hubObject.DeepCopyObject().(fleet.Object)
+		planned.GetFleetStatus().Departing = state.departing
+		return planned
+	})
 	var turns []fleet.Turn
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
+		seen := fleet.Observation{Name: name, Fate: fleet.FateApply, Outcome: r.Table.Get(key, name), Trial: trials[name]}
+		_, chosen := slices.BinarySearch(state.chosen, name)
 		member, registered := fleet.Find(state.members, name)
-		if _, chosen := slices.BinarySearch(state.chosen, name); !chosen || !registered {
+		if seen.Trial == (fleet.Trial{}) && (!chosen || !registered) {
 			continue
 		}
-		seen := fleet.Observation{Name: name, Fate: fleet.FateApply, Member: &member, Outcome: r.Table.Get(key, name)}
-		seen.Want, seen.WantError = specs.For(name, member.Labels)
-		if member.Visible {
-			if found := r.cached(ctx, key, name); found != nil {
-				seen.Copy = fleet.CopyOf(r.Kind, found)
-			}
+		var annotations map[string]string
+		if registered {
+			seen.Member = &member
+			seen.Want, seen.WantError = specs.For(name, member.Labels)
+			seen.Copy, annotations = r.seen(ctx, key, member)
+		}
+		if !chosen {
+			seen.Fate = fleet.FateOf(planned(), name, seen.Member, false, annotations)
 		}
 		turn, ok := fleet.TurnOf(seen, hubObject.GetGeneration())
 		if !ok {
 			continue
 		}
-		if leave := leaves[name]; leave.Hash == turn.Want {
-			turn.LetAt = leave.At
+		if permit := permits[name]; permit.Hash == turn.Want && !permit.Pending {
+			turn.PermittedAt = permit.At
+		}
+		if turn.Trial.Hash != turn.Want {
+			turn.Sight = r.Table.Revoke(key, name, turn.Trial, turn.Copy)
 		}
 		turns = append(turns, turn)
 	}
-	return template, turns
+	return template, turns, nil
 }
 
-// cached returns the copy that a member's cache shows; nil when it shows none of ours, or cannot be read. It is shared with
-// the cache: nobody may change it.
+// seen returns the state of the copy in a member and its annotations; nil if there is none or the member is not visible.
+func (r *Reconciler) seen(ctx context.Context, key fleet.ObjectKey, member fleet.Member) (*fleet.Copy, map[string]string) {
+	if !member.Visible {
+		return nil, nil
+	}
+	found := r.cached(ctx, key, member.Name)
+	if found == nil {
+		return nil, nil
+	}
+	return fleet.CopyOf(r.Kind, found), found.GetAnnotations()
+}
+
+// cached returns the copy in a member's cache, or nil if there is none or it cannot be read. It is shared with the
+// cache and must not be modified.
 func (r *Reconciler) cached(ctx context.Context, key fleet.ObjectKey, name string) fleet.Object {
 	member, err := r.Members.Member(multicluster.ClusterName(name))
 	if err != nil {

@@ -59,13 +59,13 @@ func TestWaves_a_bad_image_reaches_one_cluster(t *testing.T) {
 	f.wantNothing(redis)
 	f.wantImage(redis, bad, "m-1")
 
-	// The previous spec goes back at once, although m-1 is not ready.
+	// The previous spec is applied at once, although m-1 is not ready.
 	update(f.fixture, f.hub, redis, setImage(good))
 	f.run(redis)
 	f.wantImage(redis, good, f.names...)
 	f.wantNothing(redis)
 
-	// The bad one has lost its standing: trying it again is a change like any other.
+	// The bad spec is no longer the previous one: applying it again is a change like any other.
 	update(f.fixture, f.hub, redis, setImage(bad))
 	f.run(redis)
 	if took := f.with(redis, image(bad)); len(took) != 1 {
@@ -99,11 +99,15 @@ func TestWaves_a_good_change_reaches_all(t *testing.T) {
 		f.wantNothing(redis)
 		f.become(redis, metav1.ConditionTrue, took...)
 	}
+	f.run(redis)
 	f.wantNothing(redis)
+	if f.get(f.hub, redis); len(redis.Status.Trials) > 0 {
+		t.Errorf("still on trial: %+v", redis.Status.Trials)
+	}
 	if f.r.Table.Held(f.r.key(redis)) {
 		t.Error("somebody still waits")
 	}
-	previous, changed := f.copyIn(redis, "m-5"), noon.Format(time.RFC3339)
+	previous, changed := f.copyIn(redis, "m-5"), noon.Format(metav1.RFC3339Micro)
 	if previous.Annotations[flotillav1.AnnotationSpecChangedAt] != changed || previous.Annotations[flotillav1.AnnotationPreviousSpecHash] == "" {
 		t.Errorf("annotations %v", previous.Annotations)
 	}
@@ -119,12 +123,12 @@ func TestWaves_what_does_not_wait(t *testing.T) {
 	f.wantImage(redis, bad, "m-1")
 
 	// A member that joins, a copy that is deleted, and metadata.
-	f.directory.change("m-4", func(s *clusters.Snapshot) { s.Labels = nil })
-	f.directory.change("m-4", func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "eu"} })
+	f.directory.Change("m-4", func(s *clusters.Snapshot) { s.Labels = nil })
+	f.directory.Change("m-4", func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "eu"} })
 	if err := (apart{f.member, "m-4"}).Delete(context.Background(), copyOf(redis)); err != nil {
 		t.Fatal(err)
 	}
-	// Drift where the change has been made.
+	// Drift in a cluster that has taken the change.
 	placed := copyOf(redis)
 	update(f.fixture, apart{f.member, "m-1"}, placed, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(9)) })
 	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.DeletionPolicy = flotillav1.DeletionPolicyOrphan })
@@ -141,8 +145,8 @@ func TestWaves_what_does_not_wait(t *testing.T) {
 	f.wantNothing(redis)
 }
 
-// TestWaves_a_label_dropped_in_the_middle is about copies that have not been given the current spec: they must not be
-// taken for ones that a person's change has left out.
+// TestWaves_a_label_dropped_in_the_middle covers copies that have not got the current spec: this must not be mistaken for a
+// change of the choice.
 func TestWaves_a_label_dropped_in_the_middle(t *testing.T) {
 	for name, change := range map[string]func(*flotillav1.Redis){
 		"held": setImage(correct),
@@ -156,7 +160,7 @@ func TestWaves_a_label_dropped_in_the_middle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newManyMembers(t, 2)
 			redis := f.placed(setImage(good))
-			// What a member refuses is sent in each pass.
+			// A spec that a member refuses is sent in each pass.
 			rounds := func() {
 				for range 3 {
 					f.round(redis)
@@ -164,7 +168,7 @@ func TestWaves_a_label_dropped_in_the_middle(t *testing.T) {
 			}
 			update(f.fixture, f.hub, redis, change)
 			rounds()
-			f.directory.change("m-2", func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "us"} })
+			f.directory.Change("m-2", func(s *clusters.Snapshot) { s.Labels = map[string]string{"region": "us"} })
 			rounds()
 			if placed := f.copyIn(redis, "m-2"); placed == nil || placed.Spec.Image != good || !fleet.IsOurs(placed, hubID) {
 				t.Errorf("the copy of a member whose label was dropped is %+v", placed)
@@ -176,7 +180,7 @@ func TestWaves_a_label_dropped_in_the_middle(t *testing.T) {
 func TestWaves_members_that_are_away_or_refuse_are_passed_over(t *testing.T) {
 	f := newManyMembers(t, 4)
 	redis := f.placed(setImage(good))
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	f.directory.Change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
 	update(f.fixture, f.hub, redis, func(r *flotillav1.Redis) {
 		r.Spec.Image = correct
 		r.Spec.Placement.Overrides = []flotillav1.Override{{Clusters: []string{"m-2"}, Patch: &apiextensionsv1.JSON{Raw: []byte(`{"replicas":500}`)}}}
@@ -190,23 +194,33 @@ func TestWaves_members_that_are_away_or_refuse_are_passed_over(t *testing.T) {
 		t.Errorf("the outcome in m-2 is %+v", outcome)
 	}
 	f.become(redis, metav1.ConditionTrue, "m-4")
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateReady })
+	f.directory.Change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateReady })
 	f.run(redis)
 	f.wantImage(redis, correct, "m-1", "m-3", "m-4")
 }
 
-func TestWaves_who_was_let_and_went_away_starts_anew(t *testing.T) {
+func TestWaves_who_was_let_and_went_away_counts_until_it_is_seen(t *testing.T) {
 	f := newManyMembers(t, 3)
 	redis := f.placed(setImage(good))
 	update(f.fixture, f.hub, redis, setImage(bad))
 	f.pass(redis, "m-1")
 	f.pass(redis, "")
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateUnreachable })
+	f.pass(redis, "")
+	f.unreachable("m-1")
+	f.run(redis)
+	f.wantImage(redis, bad)
+	f.clock.Step(time.Hour)
+	f.run(redis)
+	f.wantImage(redis, bad)
+
+	// It is back, and has not taken the change: others go first.
+	f.back("m-1")
+	f.run(redis)
+	f.clock.Step(time.Minute)
 	f.run(redis)
 	f.wantImage(redis, bad, "m-2")
 	f.become(redis, metav1.ConditionFalse, "m-2")
-	f.directory.change("m-1", func(s *clusters.Snapshot) { s.State = clusters.StateReady })
-	f.pass(redis, "m-1")
+	f.clock.Step(time.Hour)
 	f.run(redis)
 	f.wantImage(redis, bad, "m-2")
 }
@@ -215,13 +229,71 @@ func TestWaves_members_that_this_process_does_not_know_are_waited_for(t *testing
 	f := newManyMembers(t, 2)
 	redis := f.placed(setImage(good))
 	f.restart()
-	f.directory.change("m-2", func(s *clusters.Snapshot) { s.State, s.Decided = clusters.StatePending, false })
+	f.directory.Change("m-2", func(s *clusters.Snapshot) { s.State, s.Decided = clusters.StatePending, false })
 	update(f.fixture, f.hub, redis, setImage(correct))
 	f.run(redis)
 	f.wantImage(redis, correct)
-	f.directory.change("m-2", func(s *clusters.Snapshot) { s.State, s.Decided = clusters.StateUnreachable, true })
+	f.directory.Change("m-2", func(s *clusters.Snapshot) { s.State, s.Decided = clusters.StateUnreachable, true })
 	f.run(redis)
 	f.wantImage(redis, correct, "m-1")
+}
+
+// TestWaves_few_objects_change_in_a_cluster_at_a_time changes three objects at once in two clusters that have room for one.
+func TestWaves_few_objects_change_in_a_cluster_at_a_time(t *testing.T) {
+	// What is on trial anywhere on the hub counts after a restart.
+	f := newNamedMembers(t, "few-", 2)
+	f.perCluster = 1
+	f.restart()
+	var redises []*flotillav1.Redis
+	for range 3 {
+		redises = append(redises, f.placed(setImage(good)))
+	}
+	for _, redis := range redises {
+		update(f.fixture, f.hub, redis, setImage(correct))
+	}
+	changing := func() map[string]*flotillav1.Redis {
+		t.Helper()
+		in := map[string]*flotillav1.Redis{}
+		for _, redis := range redises {
+			for _, name := range f.with(redis, image(correct)) {
+				if seen := fleet.CopyOf(fleet.Redis, f.copyIn(redis, name)); seen.Settled() {
+					continue
+				}
+				if other := in[name]; other != nil {
+					t.Errorf("%s and %s change in %s at once", other.Namespace, redis.Namespace, name)
+				}
+				in[name] = redis
+			}
+		}
+		return in
+	}
+	// A slot that becomes free is for somebody whose passes have run already.
+	runAll := func() {
+		t.Helper()
+		for _, redis := range append(redises, redises...) {
+			f.run(redis)
+		}
+	}
+	for range 3 {
+		runAll()
+		busy := changing()
+		if len(busy) != len(f.names) {
+			t.Errorf("changes are under way in %d of %d clusters", len(busy), len(f.names))
+		}
+		// Another process knows who is changing.
+		f.restart()
+		runAll()
+		if after := changing(); len(after) != len(busy) {
+			t.Errorf("after a restart changes are under way in %d clusters", len(after))
+		}
+		for name, redis := range busy {
+			f.become(redis, metav1.ConditionTrue, name)
+		}
+	}
+	runAll()
+	for _, redis := range redises {
+		f.wantImage(redis, correct, f.names...)
+	}
 }
 
 func TestCopyChanged(t *testing.T) {

@@ -17,42 +17,43 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// A webhook or a policy in a member may store other fields than were asked for. To apply such an object in each pass would
-// change nothing and hold up every update, so that what the API server answered is remembered: an object that still is the
-// answer to what would be applied now is as good as it gets, and only its fields are reported. An object that anything else
-// has changed is not that answer, and is put back.
+// A webhook or a policy in a member may store an object with other fields than were applied. Applying it again in each
+// pass would change nothing and block every update. Therefore the response of the API server is remembered: an object
+// that still equals the response to what would be applied is up to date, and its altered fields are reported. An object
+// that was changed by anything else differs from the response and is applied again.
 
-// answerLife is for how long an answer stands. No watch tells that a webhook is gone.
+// answerLife is how long an answer is valid. No watch reports that a webhook was removed.
 const answerLife = time.Hour
 
-// answer is what an API server has made of an object of ours.
+// answer is the response of an API server to the apply of a child.
 type answer struct {
-	// sent is the hash of what was applied, stored that of the fields that came out differently.
+	// sent is the hash of what was applied, and stored that of the fields that were stored differently.
 	sent, stored string
 	at           time.Time
 }
 
-// altered is an object that the member stores with other fields than were asked for.
+// altered is an object that the member stores with other fields than were applied.
 type altered struct {
 	kind, name string
 	uid        types.UID
-	// fields are the paths of these fields.
+	// fields are the paths of the altered fields.
 	fields []string
 	answer answer
 }
 
-// alteredBy returns what is known of an object that is stored with these differences from what was sent.
+// alteredBy returns the altered object for the differences between what was sent and what is stored.
 func alteredBy(kind, name string, uid types.UID, sent string, differences []difference, now time.Time) altered {
-	found := altered{kind: kind, name: name, uid: uid, answer: answer{sent: sent, stored: shortHash(differences), at: now}}
+	found := altered{kind: kind, name: name, uid: uid, answer: answer{sent: sent, stored: redisspec.ShortHash(differences), at: now}}
 	for _, d := range differences {
 		found.fields = append(found.fields, d.Path)
 	}
 	return found
 }
 
-// answered reports whether an object is what the API server has answered to what would be applied now.
+// answered reports whether an object is the response to what would be applied now.
 func (s *state) answered(found *altered) bool {
 	last, known := s.answers[found.uid]
 	if !known || last.sent != found.answer.sent || last.stored != found.answer.stored || s.now.Sub(last.at) >= answerLife {
@@ -62,8 +63,8 @@ func (s *state) answered(found *altered) bool {
 	return true
 }
 
-// decisive are the fields of a StatefulSet that decide with which scripts, configuration and data its Pods start, and by
-// which a Pod of the present spec is told from others.
+// decisive are the fields of a StatefulSet that determine the scripts, the configuration and the data of its Pods, and
+// by which Pods of the current spec are recognised.
 var decisive = []string{
 	"spec.template.metadata.annotations[" + flotillav1.AnnotationSpecHash + "]",
 	"spec.template.metadata.annotations[" + flotillav1.AnnotationConfig + "]",
@@ -73,8 +74,8 @@ var decisive = []string{
 	"spec.template.spec.containers[" + containerName + "].volumeMounts",
 }
 
-// stopping returns the fields for which no Pod may be replaced: its successor would start with something else than ours, or
-// be replaced for ever.
+// stopping returns the altered fields that forbid the replacement of Pods: the new Pod would start with other content
+// than rendered, or be replaced endlessly.
 func (a altered) stopping() []string {
 	return slices.DeleteFunc(slices.Clone(a.fields), func(field string) bool {
 		switch a.kind {
@@ -90,22 +91,22 @@ func (a altered) stopping() []string {
 	})
 }
 
-// stopAltered stops the rollout where what Pods start with is not ours.
+// stopAltered stops the rollout if Pods would start with altered content.
 func (p *plan) stopAltered() {
 	for _, a := range p.altered {
 		if fields := a.stopping(); len(fields) > 0 {
 			p.rollout = rollout{reason: flotillav1.ReasonFieldDropped, blocked: fmt.Sprintf(
-				"No Pod is replaced because the member stores other fields than were asked for in what Pods start with: %s %s: %s; exempt it from the webhook or policy",
+				"No Pod is replaced because the member alters fields that Pods start with: %s %s: %s; exempt the object from the webhook or policy",
 				a.kind, a.name, list(fields))}
 			return
 		}
 	}
 }
 
-// kinds are those of the children, the one that matters most first.
+// kinds are the kinds of the children, the most important one first.
 var kinds = []string{"StatefulSet", "ConfigMap", "Service", "PodDisruptionBudget"}
 
-// alteredSentence names the objects and their fields, in the same order whatever was found first.
+// alteredSentence lists the objects and their altered fields in a fixed order.
 func alteredSentence(all []altered) string {
 	all = slices.SortedFunc(slices.Values(all), func(a, b altered) int {
 		return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
@@ -117,16 +118,16 @@ func alteredSentence(all []altered) string {
 	if len(texts) > maxListed {
 		texts = append(texts[:maxListed], fmt.Sprintf("and %d more objects", len(texts)-maxListed))
 	}
-	return "The member stores other fields than were asked for, because of a webhook or policy: " + strings.Join(texts, "; ")
+	return "The member stores altered fields because of a webhook or policy: " + strings.Join(texts, "; ")
 }
 
-// answers remembers, while this manager runs and the member can be written to, per Redis, the answers for the objects that it has now.
+// answers stores the answers for the objects of each Redis, while this manager runs and the member is writable.
 type answers struct {
 	mu   sync.Mutex
 	kept map[clusters.Request]map[types.UID]answer
 }
 
-// of returns the answers for the objects of a Redis, which the caller must not change.
+// of returns the answers for the objects of a Redis. The result must not be modified.
 func (a *answers) of(req clusters.Request) map[types.UID]answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,7 +151,7 @@ func (a *answers) keep(req clusters.Request, all []altered) {
 	}
 }
 
-// forget drops the answers of a cluster.
+// forget deletes the answers of a cluster.
 func (a *answers) forget(clusterName multicluster.ClusterName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

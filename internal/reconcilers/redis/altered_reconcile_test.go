@@ -38,7 +38,7 @@ const (
 	relabel       = `[JSONPatch{op: "add", path: "/metadata/labels/team", value: "shop"}, JSONPatch{op: "add", path: "/metadata/labels/app.kubernetes.io~1managed-by", value: "policy"}]`
 )
 
-// alter makes the API server change the objects of this namespace on their way in, and returns what ends that.
+// alter makes the API server change the objects of this namespace on admission, and returns a function that stops it.
 func (e *env) alter(group, resources, patch string) func() {
 	e.Helper()
 	name := fmt.Sprintf("%s-%s-%d", e.namespace, resources, time.Now().UnixNano())
@@ -78,7 +78,7 @@ func (e *env) alter(group, resources, patch string) func() {
 	}
 }
 
-// altered tells whether the API server changes an object of a kind.
+// altered reports whether the API server changes an object of a kind.
 func (e *env) altered(resources string) bool {
 	e.Helper()
 	meta := metav1.ObjectMeta{Namespace: e.namespace, Name: "probe", Labels: map[string]string{"app.kubernetes.io/managed-by": "flotilla"}, Annotations: map[string]string{"probe": "true"}}
@@ -107,7 +107,7 @@ func (e *env) altered(resources string) bool {
 	return fmt.Sprint(probe.GetLabels()) != fmt.Sprint(sent.GetLabels())
 }
 
-// rollOut plays the controllers until no Pod is replaced any more, and returns how often one was.
+// rollOut simulates the controllers until no Pod is replaced any more, and returns the number of replacements.
 func (e *env) rollOut(name string, replicas int) int {
 	e.Helper()
 	replaced := 0
@@ -163,7 +163,7 @@ func TestReconcile_a_webhook_that_changes_objects_stops_no_update(t *testing.T) 
 			t.Fatalf("a pass over a settled Redis wrote %v", wrote)
 		}
 	}
-	// A manager that is started again writes at most once per object, and changes nothing by it.
+	// A restarted manager writes at most once per object, and this changes nothing.
 	e.redis = &redis.Reconciler{Members: e.directory, Recorder: e.recorder, Clock: e.clock}
 	times := map[string]int{}
 	for _, write := range e.pass("web") {
@@ -204,7 +204,7 @@ func TestReconcile_what_a_person_changes_beside_a_webhook_is_put_back(t *testing
 	}
 	e.expectCondition("web", flotillav1.ConditionObjectsAltered, metav1.ConditionTrue, flotillav1.ReasonFieldDropped)
 
-	// Once an hour it is tried whether the webhook is still there.
+	// Once an hour the write is retried, in case the webhook was removed.
 	end()
 	if wrote := e.pass("web"); len(wrote) > 0 {
 		t.Errorf("a pass wrote %v", wrote)

@@ -26,26 +26,26 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// outcome is what a pass has done; the events tell it.
+// outcome is what a pass has done, for the events.
 type outcome struct {
-	// created are the children that were not there.
+	// created are the children that did not exist.
 	created []change
-	// moved are the Services whose address was taken by somebody else.
+	// moved are the Services whose previous address is in use by another Service.
 	moved []change
 	// replaced are the Pods that were deleted for an update.
 	replaced []pod
-	// grown are the claims that ask for more now.
+	// grown are the claims whose request was increased.
 	grown []*corev1.PersistentVolumeClaim
-	// altered are children that the member has just stored with other fields than were sent.
+	// altered are the children that the member has just stored with other fields than were sent.
 	altered []altered
-	// secretCreated says that a password was generated.
+	// secretCreated reports whether a password was generated.
 	secretCreated bool
 }
 
-// generateSecret creates the Secret with a new password. It is a POST, so that an existing password survives whatever
-// this pass believed.
+// generateSecret creates the Secret with a new password. It uses POST, so that an existing password is never
+// overwritten, even if this pass has read stale data.
 func generateSecret(ctx context.Context, member cluster.Cluster, s *state) error {
-	// 26 letters and digits: over 128 bits.
+	// 26 letters and digits have more than 128 bits of entropy.
 	secret := renderSecret(s.redis, rand.Text())
 	if err := member.GetClient().Create(unlogged(ctx), secret, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("creating Secret %q: %w", secret.Name, err)
@@ -55,8 +55,8 @@ func generateSecret(ctx context.Context, member cluster.Cluster, s *state) error
 	return err
 }
 
-// apply carries out a plan. Every object is tried, so that one that is refused does not hold up the others; Pods are
-// replaced only when all else went well.
+// apply executes a plan. It tries every object, so that a refused one does not block the others. Pods are replaced only
+// if everything else succeeded.
 func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *outcome) error {
 	var errs []error
 	for _, c := range p.changes {
@@ -72,7 +72,7 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 	for _, patch := range p.mark {
 		err := patchMetadata(unlogged(ctx), member.GetClient(), s.redis.Namespace, patch)
 		if patch.kind == "Secret" && apierrors.IsForbidden(err) {
-			// The rights of the hub in this member are those of an earlier version. Everything else goes on.
+			// The hub has the rights of an earlier version in this member. Everything else continues.
 			s.keepRefused, err = true, nil
 		}
 		errs = append(errs, err)
@@ -84,7 +84,7 @@ func apply(ctx context.Context, member cluster.Cluster, s *state, p plan, done *
 	return replacePods(ctx, member, s, p, done)
 }
 
-// patchClaim changes a claim as it was seen.
+// patchClaim changes a claim, on condition that it has not changed since it was read.
 func patchClaim(ctx context.Context, member client.Client, claim *corev1.PersistentVolumeClaim, doing string, mutate func(*corev1.PersistentVolumeClaim)) error {
 	before, claim := claim, claim.DeepCopy()
 	mutate(claim)
@@ -95,8 +95,8 @@ func patchClaim(ctx context.Context, member client.Client, claim *corev1.Persist
 	return nil
 }
 
-// growClaims asks for larger volumes. A refusal, as of a StorageClass that does not allow it, is something seen and no
-// failure of the pass.
+// growClaims requests larger volumes. A refusal, for example by a StorageClass without expansion, is an observation and
+// not a failure of the pass.
 func growClaims(ctx context.Context, member client.Client, s *state, p plan, done *outcome) error {
 	var errs []error
 	for _, claim := range p.grow {
@@ -128,7 +128,7 @@ func applyChange(ctx context.Context, member client.Client, s *state, c change, 
 		}
 	}
 	if apierrors.IsInvalid(err) && c.uid != "" {
-		// Elements of lists that others have put there stay in an apply, and may clash with ours.
+		// An apply keeps list elements of others, which may conflict with the rendered ones.
 		if overwrite(ctx, member, c) == nil {
 			stored, err = serverSideApply(ctx, member, c)
 		}
@@ -145,11 +145,11 @@ func applyChange(ctx context.Context, member client.Client, s *state, c change, 
 	return nil
 }
 
-// addressPatience spreads the tries to get an address back over about a second and a half.
+// addressPatience spreads the attempts to restore an address over about a second and a half.
 var addressPatience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 6}
 
-// applyPatiently applies a change, and a Service with an address several times: an API server shows that a Service is
-// gone a moment before it frees the address, and would say meanwhile that it is taken.
+// applyPatiently applies a change, and retries a Service with an address: an API server removes a Service a moment
+// before it releases the address, and reports the address as in use meanwhile.
 func applyPatiently(ctx context.Context, member client.Client, c change) (client.Object, error) {
 	if c.address == "" {
 		return serverSideApply(ctx, member, c)
@@ -163,12 +163,12 @@ func applyPatiently(ctx context.Context, member client.Client, c change) (client
 	return stored, cmp.Or(last, err)
 }
 
-// serverSideApply applies a change and returns what the API server has stored.
+// serverSideApply applies a change and returns the stored object.
 func serverSideApply(ctx context.Context, member client.Client, c change) (client.Object, error) {
 	content := fields(c.desired)
 	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
 	if c.uid != "" {
-		// With the UID it is this object that changes, not one that took its name a moment ago.
+		// The UID ensures that an object that has just replaced this one is not changed.
 		if err := unstructured.SetNestedField(content, string(c.uid), "metadata", "uid"); err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func serverSideApply(ctx context.Context, member client.Client, c change) (clien
 	if err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), options...); err != nil {
 		return nil, err
 	}
-	// It is compared as objects from the caches are.
+	// It is compared like typed objects from the caches.
 	stored, ok := reflect.TypeAssert[client.Object](reflect.New(reflect.TypeOf(c.desired).Elem()))
 	if !ok {
 		return nil, fmt.Errorf("%T is not an object", c.desired)
@@ -194,7 +194,7 @@ func serverSideApply(ctx context.Context, member client.Client, c change) (clien
 	return stored, nil
 }
 
-// overwrite replaces the lists in the spec of an object by ours.
+// overwrite replaces the lists in the spec of an object by the rendered ones.
 func overwrite(ctx context.Context, member client.Client, c change) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.uid}, "spec": fields(c.desired)["spec"]})
 	if err != nil {
@@ -207,8 +207,8 @@ func overwrite(ctx context.Context, member client.Client, c change) error {
 	return member.Patch(ctx, obj, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 }
 
-// replacePods deletes the Pods of the rollout, after it was planned once more on what the API server says now: caches
-// may be late, and one Pod too many is an outage.
+// replacePods deletes the Pods of the rollout, after planning it again from live reads: caches may be stale, and
+// deleting one Pod too many is an outage.
 func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, done *outcome) error {
 	if len(p.rollout.replace) == 0 {
 		return nil
@@ -250,7 +250,7 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 	return nil
 }
 
-// liveRisk says why a Pod must not be replaced, by what the API server says of its claim now.
+// liveRisk returns the problem that forbids replacing a Pod, according to a live read of its claim.
 func liveRisk(ctx context.Context, reader client.Reader, s *state, p pod) (*problem, error) {
 	if !keepsData(&s.spec) {
 		return nil, nil
@@ -262,7 +262,7 @@ func liveRisk(ctx context.Context, reader client.Reader, s *state, p pod) (*prob
 	return riskOf(&s.spec, p, now.claims[p.ordinal]), nil
 }
 
-// forgetForce removes the annotation that has let an empty primary start. It was for this volume and this once.
+// forgetForce removes the annotation that has allowed an empty primary to start. It applies to one volume, once.
 func forgetForce(ctx context.Context, member client.Client, redis *flotillav1.Redis) error {
 	before := redis.DeepCopy()
 	delete(redis.Annotations, flotillav1.AnnotationForceEmptyPrimary)

@@ -255,7 +255,7 @@ func TestReconcile_tells_no_password(t *testing.T) {
 	e.settle("web")
 	e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionTrue, flotillav1.ReasonTwoPasswords)
 	texts := e.dump()
-	// What is no password is refused, and not quoted either.
+	// An invalid password is refused and not quoted.
 	e.setPasswords("mine", map[string]string{"password": passwords[0] + "\nx"})
 	if _, err := e.try("web"); err != nil {
 		t.Fatal(err)
@@ -311,15 +311,17 @@ func TestReconcile_events_survive_a_lost_status_write_and_come_once(t *testing.T
 	e.expectEvents()
 }
 
-// nobody stands for a process that ends before it tells.
+// nobody simulates a process that ends before it records events.
 type nobody struct{}
 
 func (nobody) Record(multicluster.ClusterName, client.Object, clusters.Event) {}
 
-// The member's schema knows neither field: the status does not have them, and is not written again for their sake.
+// The member's schema lacks both fields: the status does not contain them, and is not written repeatedly because of them.
 func TestReconcile_what_an_older_schema_lacks_is_not_reported(t *testing.T) {
 	e := newEnv(t)
-	e.directory.snapshot.LacksStatus = map[string][]string{"Redis": {"status.primary", "status.members[].node"}}
+	e.directory.Change(memberName, func(s *clusters.Snapshot) {
+		s.LacksStatus = map[string][]string{"Redis": {"status.primary", "status.members[].node"}}
+	})
 	e.running("cache", 2)
 	status := e.status("cache")
 	if status.ReadyReplicas != 2 || len(status.Members) != 2 || status.Primary != "" || status.Members[0].Node != "" {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 func benchRedis() *flotillav1.Redis {
@@ -29,11 +30,11 @@ func benchRedis() *flotillav1.Redis {
 	})
 }
 
-// settledState is a Redis whose children are all as asked for.
+// settledState is a Redis whose children are all up to date.
 func settledState(t testing.TB) *state {
 	t.Helper()
 	redis := benchRedis()
-	s := &state{redis: redis, spec: spec(redis), services: map[string]*corev1.Service{}, password: password{exists: true, version: "v"}}
+	s := &state{redis: redis, spec: redisspec.Of(redis), services: map[string]*corev1.Service{}, password: password{exists: true, version: "v"}}
 	for range 5 {
 		p := planFor(s)
 		if len(p.changes) == 0 {
@@ -61,7 +62,7 @@ func settledState(t testing.TB) *state {
 	return nil
 }
 
-// TestAllocations_when_nothing_changes bounds what a plan allocates that changes nothing.
+// TestAllocations_when_nothing_changes limits the allocations of a plan that changes nothing.
 func TestAllocations_when_nothing_changes(t *testing.T) {
 	s := settledState(t)
 	got := testing.AllocsPerRun(20, func() {
@@ -87,7 +88,7 @@ func BenchmarkPlan(b *testing.B) {
 
 func BenchmarkRenderConfigMap(b *testing.B) {
 	redis := benchRedis()
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	b.ReportAllocs()
 	for b.Loop() {
 		renderConfigMap(redis, &s)
@@ -96,7 +97,7 @@ func BenchmarkRenderConfigMap(b *testing.B) {
 
 func BenchmarkRenderStatefulSet(b *testing.B) {
 	redis := benchRedis()
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	b.ReportAllocs()
 	for b.Loop() {
 		renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)
@@ -105,7 +106,7 @@ func BenchmarkRenderStatefulSet(b *testing.B) {
 
 func BenchmarkDifferences(b *testing.B) {
 	redis := benchRedis()
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	live, desired := renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil), renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -116,9 +117,9 @@ func BenchmarkDifferences(b *testing.B) {
 }
 
 func BenchmarkPodHash(b *testing.B) {
-	s := spec(benchRedis())
+	s := redisspec.Of(benchRedis())
 	b.ReportAllocs()
 	for b.Loop() {
-		podHash(&s, "v1", "v2")
+		redisspec.PodHash(&s, "v1", "v2")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition {
@@ -27,7 +28,7 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 	case p.rollout.reason == flotillav1.ReasonFieldDropped && c.updated < *s.spec.Replicas:
 		return no(p.rollout.reason, p.rollout.blocked)
 	case *s.spec.Replicas == 0:
-		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are asked for")
+		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are requested")
 	case found && primary.emptyVolume != "":
 		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, primary))
 	case !found || !primary.ready:
@@ -58,16 +59,16 @@ func progressing(s *state, p plan, c counts, failure error) metav1.Condition {
 	case len(c.stale) > 0:
 		return condition(true, flotillav1.ReasonRollingUpdate, updateSentence(s, c))
 	case c.ready < *s.spec.Replicas || len(s.pods) > int(*s.spec.Replicas):
-		return condition(true, flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d Pods are there, %d of %d asked for are Ready", len(s.pods), c.ready, *s.spec.Replicas))
+		return condition(true, flotillav1.ReasonReplicasNotReady, fmt.Sprintf("%d Pods exist, %d of %d desired Pods are Ready", len(s.pods), c.ready, *s.spec.Replicas))
 	default:
-		return condition(false, flotillav1.ReasonSettled, "Nothing is on its way")
+		return condition(false, flotillav1.ReasonSettled, "No change is in progress")
 	}
 }
 
-// degraded names what is wrong with the Pods. The primary comes first, then what waiting does not help.
+// degraded reports what is wrong with the Pods: first the primary, then problems that do not resolve by themselves.
 func degraded(s *state, c counts) metav1.Condition {
 	if c.ready == *s.spec.Replicas {
-		return is(flotillav1.ConditionDegraded, false, flotillav1.ReasonNone, "Every Pod asked for is Ready")
+		return is(flotillav1.ConditionDegraded, false, flotillav1.ReasonNone, "Every desired Pod is Ready")
 	}
 	condition := is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
 	if ill := worstPod(s); ill != nil {
@@ -82,7 +83,7 @@ func primaryAvailable(s *state) metav1.Condition {
 	primary, found := s.podAt(0)
 	switch {
 	case *s.spec.Replicas == 0:
-		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are asked for")
+		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are requested")
 	case found && primary.ready && followers(s) < s.spec.Replication.MinReplicasToWrite:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonWritesRefused, fmt.Sprintf(
 			"Pod %s is Ready and refuses writes: %d replicas are Ready, and replication.minReplicasToWrite is %d", primary.name, followers(s), s.spec.Replication.MinReplicasToWrite))
@@ -93,13 +94,13 @@ func primaryAvailable(s *state) metav1.Condition {
 	}
 }
 
-// followers counts the replicas that are Ready: linked to the primary and in sync.
+// followers counts the replicas that are Ready, which means linked to the primary and in sync.
 func followers(s *state) int32 {
 	return int32(len(filter(s.pods, func(p pod) bool { return p.ordinal > 0 && p.ready })))
 }
 
-// configApplied says whether Pods are being replaced. A rollout lasts until every Pod is back and Ready, which only the
-// condition before tells from a Pod that somebody deleted.
+// configApplied reports whether Pods are being replaced. A rollout lasts until every Pod is Ready again; only the
+// previous condition distinguishes it from Pods that were deleted.
 func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.Condition {
 	rolling := before.Reason == flotillav1.ReasonRollingUpdate && (c.updated < *s.spec.Replicas || c.ready < *s.spec.Replicas)
 	switch {
@@ -113,7 +114,7 @@ func configApplied(s *state, p plan, c counts, before metav1.Condition) metav1.C
 		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonTwoPasswords, fmt.Sprintf(
 			"Every Pod accepts the password and the previous one; change the clients, then remove key %s from Secret %s", previousKey(secretRef(s.redis, &s.spec).Key), secretRef(s.redis, &s.spec).Name))
 	default:
-		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod carries the current spec")
+		return is(flotillav1.ConditionConfigApplied, true, flotillav1.ReasonUpdated, "Every Pod has the current spec")
 	}
 }
 
@@ -145,8 +146,8 @@ func dataAtRisk(s *state) metav1.Condition {
 		return risk(flotillav1.ReasonEphemeral, "Data is lost with its Pods because storage is an EmptyDir")
 	case s.spec.Persistence.Mode == flotillav1.RedisPersistenceNone:
 		return risk(flotillav1.ReasonPersistenceDisabled, "Data is lost at each restart because nothing is written to storage")
-	case maxMemory(&s.spec) == 0:
-		return risk(flotillav1.ReasonMaxMemoryUnset, "Neither memory.maxMemory nor a memory limit bounds the data, so that a full node may kill Redis")
+	case redisspec.MaxMemory(&s.spec) == 0:
+		return risk(flotillav1.ReasonMaxMemoryUnset, "Neither memory.maxMemory nor a memory limit is set, so Redis may be killed when its node runs out of memory")
 	default:
 		return is(flotillav1.ConditionDataAtRisk, false, flotillav1.ReasonNone, "The spec keeps data safe")
 	}

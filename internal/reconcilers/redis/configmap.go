@@ -5,10 +5,14 @@ package redis
 
 import (
 	"context"
+	"embed"
 	"fmt"
+	"io/fs"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,13 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// A Pod is started, and its container is started again, with the ConfigMap that its spec names. That one is named by its
-// content and immutable: a change of the spec, or of the manager, makes another one, which a Pod takes up when it is
-// replaced. The record is in a ConfigMap of its own, because all Pods read what is recorded now.
+// A container always starts with the ConfigMap that the spec of its Pod names. This ConfigMap is named by its content
+// and immutable: a change of the spec, or of the manager, creates another one, which a Pod uses when it is replaced.
+// The record has a separate ConfigMap, because all Pods read the current record.
 //
-// Versions up to v0.1 had one mutable ConfigMap for both. It stays as it is while Pods name it.
+// Versions up to v0.1 had one mutable ConfigMap for both. It is kept while Pods refer to it.
 
 const (
 	keyConfig   = "redis.conf"
@@ -32,13 +37,13 @@ const (
 	keyTopology = "topology.env"
 )
 
-// renderConfigMap renders what Pods are started with.
+// renderConfigMap renders the files that Pods start with.
 func renderConfigMap(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.ConfigMap {
 	data := map[string]string{keyConfig: renderConfig(s), keySettings: renderSettings(redis, s)}
 	maps.Copy(data, scripts())
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: childMeta(redis, configName(redis.Name, shortHash(data))),
+		ObjectMeta: childMeta(redis, configName(redis.Name, redisspec.ShortHash(data))),
 		Immutable:  new(true),
 		Data:       data,
 	}
@@ -53,8 +58,8 @@ func renderRecord(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology, 
 	}
 }
 
-// renderFormer returns the mutable ConfigMap of an earlier version with the record of now, and all else as it is; nil when
-// that changes nothing.
+// renderFormer returns the mutable ConfigMap of an earlier version with the current record and otherwise unchanged, or
+// nil if this changes nothing.
 func renderFormer(s *state) *corev1.ConfigMap {
 	if s.former == nil || s.former.DeletionTimestamp != nil {
 		return nil
@@ -83,7 +88,7 @@ func renderFormer(s *state) *corev1.ConfigMap {
 	}
 }
 
-// observeConfigMaps reads the ConfigMap of the present spec, the record, and what is left of earlier ones.
+// observeConfigMaps reads the ConfigMap of the current spec, the record, and the ConfigMaps of earlier specs.
 func (s *state) observeConfigMaps(ctx context.Context, member cluster.Cluster) error {
 	var err error
 	if s.configMap, err = readChild(ctx, member, s, renderConfigMap(s.redis, &s.spec).Name, &corev1.ConfigMap{}); err != nil {
@@ -114,8 +119,8 @@ func (s *state) observeConfigMaps(ctx context.Context, member cluster.Cluster) e
 	return nil
 }
 
-// observeFormer finds the ConfigMap of an earlier version. Without a record of its own its content matters, so that the
-// caches are not taken at their word.
+// observeFormer finds the ConfigMap of an earlier version. If there is no record, its content is needed, so a miss in
+// the cache is confirmed by a live read.
 func (s *state) observeFormer(ctx context.Context, reader client.Reader) error {
 	name := formerConfigName(s.redis.Name)
 	if at := slices.IndexFunc(s.configMaps, func(c *corev1.ConfigMap) bool { return c.Name == name }); at >= 0 {
@@ -136,8 +141,8 @@ func (s *state) observeFormer(ctx context.Context, reader client.Reader) error {
 	return nil
 }
 
-// startable reports whether Pods can be started with the present spec: the ConfigMaps that they would mount are there, are
-// ours, and have our content, which is that of config.
+// startable reports whether Pods can be started with the current spec: the ConfigMaps that they mount exist, belong to
+// the Redis, and have the rendered content.
 func (s *state) startable(config *corev1.ConfigMap) bool {
 	if s.configMap == nil || s.configMap.DeletionTimestamp != nil || s.record == nil || s.record.DeletionTimestamp != nil {
 		return false
@@ -145,7 +150,7 @@ func (s *state) startable(config *corev1.ConfigMap) bool {
 	return covers(withoutIdentity(s.configMap), withoutIdentity(config))
 }
 
-// templateConfig returns the name of the ConfigMap that new Pods of a StatefulSet are started with; empty for none.
+// templateConfig returns the name of the ConfigMap in the template of a StatefulSet, or "".
 func templateConfig(set *appsv1.StatefulSet) string {
 	if set == nil {
 		return ""
@@ -166,8 +171,8 @@ func (s *state) templateVolumes() []corev1.Volume {
 	return s.statefulSet.Spec.Template.Spec.Volumes
 }
 
-// configsToDrop returns the ConfigMaps that no Pod was started with, as far as the caches know. The StatefulSet's
-// controller must have seen the template that names another one: with OnDelete it starts Pods from that one only.
+// configsToDrop returns the ConfigMaps that no cached Pod was started with. The StatefulSet controller must have
+// observed the template with another ConfigMap: with OnDelete it starts Pods from that template only.
 func configsToDrop(s *state, atRest bool) []*corev1.ConfigMap {
 	if !atRest || templateConfig(s.statefulSet) != s.configMap.Name {
 		return nil
@@ -182,8 +187,8 @@ func configsToDrop(s *state, atRest bool) []*corev1.ConfigMap {
 	return drop
 }
 
-// dropConfigs removes ConfigMaps after a live look at every Pod of the namespace: a Pod may be started from a template of a
-// moment ago, and the container of any Pod may be started again. One that may not be removed does no harm.
+// dropConfigs deletes ConfigMaps after a live read of every Pod of the namespace: a Pod may just have been started from
+// an older template, and the container of any Pod may restart. A ConfigMap that cannot be deleted does no harm.
 func dropConfigs(ctx context.Context, member cluster.Cluster, s *state, drop []*corev1.ConfigMap) error {
 	if len(drop) == 0 {
 		return nil
@@ -215,7 +220,7 @@ func dropConfigs(ctx context.Context, member cluster.Cluster, s *state, drop []*
 	return nil
 }
 
-// configMapsOf names the ConfigMaps that volumes are made of.
+// configMapsOf returns the names of the ConfigMaps in volumes.
 func configMapsOf(volumes []corev1.Volume) []string {
 	var names []string
 	for _, volume := range volumes {
@@ -232,4 +237,91 @@ func configMapsOf(volumes []corev1.Volume) []string {
 		}
 	}
 	return names
+}
+
+// scriptFiles are the scripts of the Pods. They only use builtins of a POSIX shell, the server and its client.
+//
+//go:embed scripts/*.sh
+var scriptFiles embed.FS
+
+// scripts returns the scripts by file name. The map must not be modified.
+var scripts = sync.OnceValue(func() map[string]string {
+	found := map[string]string{}
+	err := fs.WalkDir(scriptFiles, "scripts", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := scriptFiles.ReadFile(path)
+		found[entry.Name()] = string(content)
+		return err
+	})
+	if err != nil {
+		panic("reading embedded scripts: " + err.Error())
+	}
+	return found
+})
+
+// topology is the recorded state, which is not rendered from the spec. It is stored in a ConfigMap of the member, so
+// that it survives a change of the manager. The start script sources it as shell variables.
+type topology struct {
+	// initialized reports whether the primary has served, so that an empty volume means lost data.
+	initialized bool
+	// passwordGenerated reports whether Secret <name>-auth was created, so that its absence means a lost password.
+	passwordGenerated bool
+	// addresses are the cluster IPs of the Services, by suffix.
+	addresses map[string]string
+}
+
+const (
+	keyInitialized       = "INITIALIZED"
+	keyForce             = "FORCE_EMPTY_PRIMARY"
+	keyPasswordGenerated = "PASSWORD_GENERATED"
+	prefixAddress        = "ADDRESS_"
+)
+
+// addressSuffixes are the Services whose addresses are restored.
+var addressSuffixes = []string{suffixPrimary, suffixOrdinal0, suffixAny}
+
+// parseTopology parses the record in topology.env. Unknown content counts as not recorded.
+func parseTopology(text string) topology {
+	t := topology{addresses: map[string]string{}}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch {
+		case key == keyInitialized:
+			t.initialized = value == "true"
+		case key == keyPasswordGenerated:
+			t.passwordGenerated = value == "true"
+		case strings.HasPrefix(key, prefixAddress):
+			suffix := strings.ToLower(strings.TrimPrefix(key, prefixAddress))
+			if _, err := netip.ParseAddr(value); err == nil && slices.Contains(addressSuffixes, suffix) {
+				t.addresses[suffix] = value
+			}
+		}
+	}
+	return t
+}
+
+// renderSettings renders settings.env: the parts of the spec that the start script of a Pod needs.
+func renderSettings(redis *flotillav1.Redis, s *flotillav1.RedisSpec) string {
+	return fmt.Sprintf("PRIMARY_HOST=%s.%s\nAUTH=%s\nPERSISTENCE=%s\nGUARD=%t\n",
+		serviceName(redis.Name, suffixOrdinal0), redis.Namespace, s.Auth.Mode, s.Persistence.Mode, keepsData(s))
+}
+
+// renderTopology renders topology.env: values for all Pods, whatever they were started with. Every value consists of
+// letters, digits, dots, colons and hyphens, and the only one with spaces is quoted, so that a shell can source it.
+func renderTopology(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology, forceEmptyPrimary bool) string {
+	var peers []string
+	for ordinal := int32(1); ordinal < *s.Replicas; ordinal++ {
+		peers = append(peers, podName(redis.Name, ordinal)+"."+serviceName(redis.Name, suffixHeadless))
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "PEERS=\"%s\"\n", strings.Join(peers, " "))
+	fmt.Fprintf(&out, "%s=%t\n", keyForce, forceEmptyPrimary)
+	fmt.Fprintf(&out, "%s=%t\n", keyInitialized, t.initialized)
+	fmt.Fprintf(&out, "%s=%t\n", keyPasswordGenerated, t.passwordGenerated)
+	for _, suffix := range slices.Sorted(maps.Keys(t.addresses)) {
+		fmt.Fprintf(&out, "%s%s=%s\n", prefixAddress, strings.ToUpper(suffix), t.addresses[suffix])
+	}
+	return out.String()
 }

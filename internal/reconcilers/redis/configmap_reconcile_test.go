@@ -18,7 +18,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// mounted returns the ConfigMap that the container of a Pod would find when it is started again.
+// mounted returns the ConfigMap that the container of a Pod would mount when it restarts.
 func (e *env) mounted(podName string) *corev1.ConfigMap {
 	e.Helper()
 	pod := &corev1.Pod{}
@@ -34,7 +34,7 @@ func (e *env) mounted(podName string) *corev1.ConfigMap {
 	return nil
 }
 
-// configs names the ConfigMaps of a Redis but its record.
+// configs returns the names of the ConfigMaps of a Redis except its record.
 func (e *env) configs(name string) []string {
 	e.Helper()
 	var list corev1.ConfigMapList
@@ -152,7 +152,7 @@ func TestReconcile_a_config_that_any_pod_names_stays(t *testing.T) {
 	}
 }
 
-// becomeFormer makes of a running Redis what a version with one mutable ConfigMap had made.
+// becomeFormer converts a running Redis to the form of a version with one mutable ConfigMap.
 func (e *env) becomeFormer(name string, replicas int) *corev1.ConfigMap {
 	e.Helper()
 	record, config, set := &corev1.ConfigMap{}, &corev1.ConfigMap{}, &appsv1.StatefulSet{}
@@ -190,7 +190,7 @@ func TestReconcile_an_upgrade_takes_over_the_record_and_restarts_nothing(t *test
 	e := newEnv(t)
 	e.running("web", 2)
 	former := e.becomeFormer("web", 2)
-	// Neither the claims nor a Pod that is Ready say that there was data: the record alone does.
+	// Neither the claims nor a Ready Pod show that there was data: only the record does.
 	for _, name := range []string{"data-web-0", "data-web-1"} {
 		claim := &corev1.PersistentVolumeClaim{}
 		e.get(name, claim)
@@ -217,13 +217,13 @@ func TestReconcile_an_upgrade_takes_over_the_record_and_restarts_nothing(t *test
 	if config := e.configOf("web"); config == "" || config == "web-config" {
 		t.Errorf("new Pods would be started with %q", config)
 	}
-	for _, told := range e.recorder.take() {
-		if strings.HasPrefix(told, "ConfigMapRecreated") {
-			t.Errorf("the upgrade told %s", told)
+	for _, note := range e.recorder.take() {
+		if strings.HasPrefix(note, "ConfigMapRecreated") {
+			t.Errorf("the upgrade recorded %s", note)
 		}
 	}
 
-	// A primary of the former version hears of a person's word as well.
+	// A primary of the former version accepts the annotation as well.
 	claim, redis := &corev1.PersistentVolumeClaim{}, &flotillav1.Redis{}
 	e.get("data-web-0", claim)
 	e.setReady("web-0", false)
@@ -238,7 +238,7 @@ func TestReconcile_an_upgrade_takes_over_the_record_and_restarts_nothing(t *test
 		t.Errorf("the former ConfigMap is %v", now.Data)
 	}
 
-	// It goes when the last Pod of that version was replaced.
+	// It is removed when the last Pod of that version is replaced.
 	e.setReady("web-0", true)
 	e.settle("web")
 	for _, name := range []string{"web-1", "web-0"} {

@@ -14,50 +14,50 @@ import (
 )
 
 const (
-	// exitWaiting is the exit code of a start script that wants to be tried again.
+	// exitWaiting is the exit code of a start script that has to be retried.
 	exitWaiting = 75
 	// emptyPrefix begins the termination message of a primary that refuses to start.
 	emptyPrefix = "EmptyPrimaryBlocked: "
-	// waitPrefix begins the termination message of a start script that wants to be tried again.
+	// waitPrefix begins the termination message of a start script that has to be retried.
 	waitPrefix = "Waiting: "
 	// diskPrefix begins the termination message of a server that cannot write to its volume.
 	diskPrefix = "DiskFull: "
-	// oomReason is how a kubelet calls the end of a container that needed more memory than its limit.
+	// oomReason is the kubelet's reason for a container that was killed because of its memory limit.
 	oomReason = "OOMKilled"
-	// notReadyYet is said of a server that runs and does not serve.
+	// notReadyYet describes a server that runs but does not serve yet.
 	notReadyYet = "its server runs, and its readiness probe, which kubectl describe pod shows, does not succeed yet"
-	// loopReason is how a kubelet calls the wait before it starts a container once more.
+	// loopReason is the kubelet's reason for the delay before a restart.
 	loopReason = "CrashLoopBackOff"
 )
 
 var (
-	// imageReasons are reasons of waiting containers whose image is not to be had.
+	// imageReasons are reasons of waiting containers whose image cannot be pulled.
 	imageReasons = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}
-	// creationReasons are reasons of waiting containers that the node cannot make.
+	// creationReasons are reasons of waiting containers that the node cannot create.
 	creationReasons = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
 
-// diagnosis says why a Pod is not Ready.
+// diagnosis explains why a Pod is not Ready.
 type diagnosis struct {
-	// reason is one of a Redis' conditions; empty when nothing is known to be wrong.
+	// reason is a reason of a condition of a Redis, or "" if no problem is known.
 	reason string
 	// why follows "Pod <name> is not Ready: ".
 	why string
-	// broken says that waiting will not help.
+	// broken reports whether the problem does not resolve by itself.
 	broken bool
-	// emptyVolume is what the start script said about the volume of the primary; empty when it did not refuse it.
+	// emptyVolume is the message of the start script about an empty volume of the primary, or "".
 	emptyVolume string
-	// stuck says that the Pod is being deleted and does not end.
+	// stuck reports whether the Pod is being deleted and does not terminate.
 	stuck bool
-	// unwritten says why its server may hold data that its volume lacks; empty when it does not.
+	// unwritten explains why its server may have data that its volume lacks, or is "".
 	unwritten string
 }
 
-// diagnose says why a Pod is not Ready, as far as its status tells.
+// diagnose determines from its status why a Pod is not Ready.
 func diagnose(seen *corev1.Pod) diagnosis {
 	if scheduled := podCondition(seen, corev1.PodScheduled); scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable {
-		// Room may be made, or a volume or a node be on its way.
-		return diagnosis{reason: flotillav1.ReasonUnschedulable, why: "no node takes it: " + sentence(scheduled.Message)}
+		// Capacity may be added, or a volume or a node may still be created.
+		return diagnosis{reason: flotillav1.ReasonUnschedulable, why: "no node accepts it: " + sentence(scheduled.Message)}
 	}
 	status := redisContainer(seen)
 	if status == nil {
@@ -66,7 +66,7 @@ func diagnose(seen *corev1.Pod) diagnosis {
 	if ended := lastEnd(status); ended != nil {
 		found := diagnoseEnd(status, ended)
 		if seen.DeletionTimestamp != nil && found.reason == flotillav1.ReasonCrashing {
-			// Whoever deletes a Pod ends its server.
+			// The server exits because its Pod is being deleted.
 			return diagnosis{}
 		}
 		return found
@@ -78,30 +78,30 @@ func diagnose(seen *corev1.Pod) diagnosis {
 	case waiting == nil:
 		return diagnosis{}
 	case slices.Contains(imageReasons, waiting.Reason):
-		return diagnosis{reason: flotillav1.ReasonImageUnavailable, broken: true, why: "its image cannot be had (" + waiting.Reason + "); correct spec.image or spec.imagePullSecrets"}
+		return diagnosis{reason: flotillav1.ReasonImageUnavailable, broken: true, why: "its image cannot be pulled (" + waiting.Reason + "); correct spec.image or spec.imagePullSecrets"}
 	case slices.Contains(creationReasons, waiting.Reason):
 		return diagnosis{reason: flotillav1.ReasonContainerNotCreated, broken: true, why: waiting.Reason + ": " + sentence(waiting.Message)}
 	case waiting.Reason == loopReason:
-		// The caches do not keep how it ended.
-		return diagnosis{reason: flotillav1.ReasonCrashing, broken: true, why: "its server ends again and again; see its log"}
+		// The caches do not keep the last termination.
+		return diagnosis{reason: flotillav1.ReasonCrashing, broken: true, why: "its server exits repeatedly; see its log"}
 	default:
 		return diagnosis{}
 	}
 }
 
-// lastEnd returns how the server ended that does not serve now, or nil when it has not ended.
+// lastEnd returns the last termination of a server that does not serve now, or nil.
 func lastEnd(status *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if status.State.Terminated != nil {
 		return status.State.Terminated
 	}
-	// Once its image is not to be had, how it ended before no longer matters.
+	// If its image cannot be pulled, the previous termination no longer matters.
 	if waiting := status.State.Waiting; waiting != nil && (slices.Contains(imageReasons, waiting.Reason) || slices.Contains(creationReasons, waiting.Reason)) {
 		return nil
 	}
 	return status.LastTerminationState.Terminated
 }
 
-// diagnoseEnd says what the end of a server means. One that runs again may yet become Ready.
+// diagnoseEnd interprets the termination of a server. A server that runs again may still become Ready.
 func diagnoseEnd(status *corev1.ContainerStatus, ended *corev1.ContainerStateTerminated) diagnosis {
 	broken := status.State.Running == nil
 	if message, found := strings.CutPrefix(ended.Message, emptyPrefix); found {
@@ -122,8 +122,8 @@ func diagnoseEnd(status *corev1.ContainerStatus, ended *corev1.ContainerStateTer
 	case ended.ExitCode == 0 && !broken:
 		return diagnosis{}
 	case broken:
-		return diagnosis{reason: flotillav1.ReasonCrashing, broken: true, why: fmt.Sprintf("its server ended with exit code %d; see its log", ended.ExitCode)}
+		return diagnosis{reason: flotillav1.ReasonCrashing, broken: true, why: fmt.Sprintf("its server terminated with exit code %d; see its log", ended.ExitCode)}
 	default:
-		return diagnosis{reason: flotillav1.ReasonCrashing, why: fmt.Sprintf("its server ended with exit code %d and was started again", ended.ExitCode)}
+		return diagnosis{reason: flotillav1.ReasonCrashing, why: fmt.Sprintf("its server terminated with exit code %d and was restarted", ended.ExitCode)}
 	}
 }

@@ -81,7 +81,7 @@ func TestDiagnose_quotes_the_scheduler(t *testing.T) {
 	got := diagnose(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: 3 Insufficient memory."},
 	}}})
-	want := diagnosis{reason: flotillav1.ReasonUnschedulable, why: "no node takes it: 0/3 nodes are available: 3 Insufficient memory"}
+	want := diagnosis{reason: flotillav1.ReasonUnschedulable, why: "no node accepts it: 0/3 nodes are available: 3 Insufficient memory"}
 	if got != want {
 		t.Errorf("diagnosed %+v, want %+v", got, want)
 	}

@@ -15,9 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// fields returns an object of ours as the fields that we set: what only the server fills is left out.
+// fields returns the fields that were set in a rendered object, without those that only the server sets.
 func fields(obj client.Object) map[string]any {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -46,50 +47,50 @@ func prune(value any) {
 	}
 }
 
-// stampHash notes on a rendered object the hash of what is applied, and returns its fields and that hash. It tells when a
-// field is to be given up that the live object still has: comparing field by field cannot. What stays as at birth is left
-// out of both.
+// stampHash adds the hash of what is applied to a rendered object, and returns its fields and the hash. The hash shows
+// that a field has to be removed that the live object still has, which a comparison by field cannot. Fields that cannot
+// change after creation are omitted from both.
 func stampHash(desired client.Object) (content map[string]any, hash string) {
 	content = fields(desired)
 	unstructured.RemoveNestedField(content, "spec", "volumeClaimTemplates")
-	hash = shortHash(content)
+	hash = redisspec.ShortHash(content)
 	annotations := desired.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
 	annotations[flotillav1.AnnotationAppliedHash] = hash
 	desired.SetAnnotations(annotations)
-	// It cannot fail: metadata and annotations are maps.
+	// This cannot fail: metadata and annotations are maps.
 	_ = unstructured.SetNestedField(content, hash, "metadata", "annotations", flotillav1.AnnotationAppliedHash)
 	return content, hash
 }
 
-// difference is a field of ours that an object does not have as asked.
+// difference is a rendered field that an object does not have, or has with another value.
 type difference struct {
-	// Path names it, with the keys of list elements in brackets.
+	// Path is the path of the field, with the keys of list elements in brackets.
 	Path string
-	// Have is what the object has; nil when it lacks the field.
+	// Have is the value in the object, or nil if it lacks the field.
 	Have any
 }
 
-// differences returns the fields of what was rendered that a live object does not have: another version of it was applied
-// last, or somebody has changed a field of ours since. What says nothing, or what typed objects from a cache do not have,
-// is left out.
+// differences returns the rendered fields that differ in a live object: another version was applied last, or a field
+// was changed since. It ignores empty values and fields that typed objects from a cache do not have.
 func differences(live, desired client.Object) []difference {
 	return differencesTo(live, fields(desired))
 }
 
-// differencesTo is differences to the fields of what was rendered, which lose what says nothing.
+// differencesTo is like differences for the fields of a rendered object, from which it removes empty values.
 func differencesTo(live client.Object, want map[string]any) []difference {
 	delete(want, "apiVersion")
 	delete(want, "kind")
 	return uncovered("", fields(live), want)
 }
 
-// covers tells whether have has everything that want has.
+// covers reports whether have contains everything in want.
 func covers(have, want any) bool { return len(uncovered("", have, want)) == 0 }
 
-// withoutIdentity leaves out what typed objects from a cache do not have, and the metadata.
+// withoutIdentity returns the fields of an object without its metadata and the fields that typed objects from a cache
+// lack.
 func withoutIdentity(obj client.Object) map[string]any {
 	content := fields(obj)
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
@@ -98,8 +99,8 @@ func withoutIdentity(obj client.Object) map[string]any {
 	return content
 }
 
-// uncovered returns what want has and have does not, in the order of the paths. Elements of lists are paired by their key,
-// like the API server does, so that others may add theirs; lists without keys must be equal in length.
+// uncovered returns the parts of want that have lacks, sorted by path. Like the API server it pairs list elements by
+// key, so that others may add elements; lists without keys must have the same length.
 func uncovered(path string, have, want any) []difference {
 	here := []difference{{Path: path, Have: have}}
 	switch want := want.(type) {
@@ -151,7 +152,7 @@ func uncoveredList(path string, have, want []any) []difference {
 	return all
 }
 
-// join puts the name of a field, or the key of a map, behind a path.
+// join appends a field name or a map key to a path.
 func join(path, key string) string {
 	switch {
 	case strings.ContainsAny(key, "./-"):
@@ -163,8 +164,8 @@ func join(path, key string) string {
 	}
 }
 
-// listKey returns the key by which the elements of a list of ours are told apart, if they are. A volume may be mounted
-// twice, so the path comes before the name.
+// listKey returns the key by which the elements of a rendered list are identified, if there is one. A volume may be
+// mounted twice, so the path takes precedence over the name.
 func listKey(element any) (key string, value any) {
 	fields, ok := element.(map[string]any)
 	if !ok {

@@ -19,10 +19,11 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// definition is the CustomResourceDefinition of our kind.
+// definition is the name of the CustomResourceDefinition of Redis.
 const definition = "redises.flotilla.dev"
 
-// ensureFinalizer makes the finalizer be there exactly when the data is to go with the Redis. It writes at most once.
+// ensureFinalizer adds or removes the finalizer, depending on whether the data is deleted with the Redis. It writes at
+// most once.
 func ensureFinalizer(ctx context.Context, member client.Client, redis *flotillav1.Redis) error {
 	before := redis.DeepCopy()
 	changed := controllerutil.RemoveFinalizer
@@ -32,7 +33,7 @@ func ensureFinalizer(ctx context.Context, member client.Client, redis *flotillav
 	if !changed(redis, flotillav1.FinalizerRedis) {
 		return nil
 	}
-	// The list has other writers.
+	// Others write the list of finalizers too.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := member.Patch(ctx, redis, patch, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("changing the finalizer: %w", err)
@@ -40,8 +41,8 @@ func ensureFinalizer(ctx context.Context, member client.Client, redis *flotillav
 	return nil
 }
 
-// finalize removes the volumes and the generated password of a Redis that is being deleted, if its retention policy says
-// so, and lets it go. The children have it as their owner and are collected. It returns the names of what it removed.
+// finalize deletes the volumes and the generated password of a deleted Redis, if its retention policy requires it, and
+// removes the finalizer. The children are garbage-collected. It returns the names of the deleted objects.
 func finalize(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redis) ([]string, error) {
 	if !controllerutil.ContainsFinalizer(redis, flotillav1.FinalizerRedis) {
 		return nil, nil
@@ -67,7 +68,7 @@ func finalize(ctx context.Context, member cluster.Cluster, redis *flotillav1.Red
 	return removed, nil
 }
 
-// meantToGo tells whether somebody deleted the Redis, and not the definition of its kind with all objects.
+// meantToGo reports whether the Redis itself was deleted, and not the definition of its kind with all objects.
 func meantToGo(ctx context.Context, reader client.Reader) (bool, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -80,7 +81,7 @@ func meantToGo(ctx context.Context, reader client.Reader) (bool, error) {
 	return crd.DeletionTimestamp == nil, nil
 }
 
-// removeData deletes by name, after a live read, what carries this Redis' label.
+// removeData deletes by name, after a live read, the objects with the label of this Redis.
 func removeData(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redis) ([]string, error) {
 	var candidates []client.Object
 	for ordinal := range int32(maxOrdinals) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -48,7 +49,7 @@ func TestRenderStatefulSet_to_the_letter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redis := redisOf(mutate)
-			s := spec(redis)
+			s := redisspec.Of(redis)
 			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)))
 			if err != nil {
 				t.Fatal(err)

@@ -20,26 +20,27 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// The Secret and the claims of a Redis outlive it, so they have no owner. A GitOps tool that tracks by label takes an
-// object without an owner for a part of the application that its label names, and prunes it when it is not in Git.
+// The Secret and the claims of a Redis outlive it, so they have no owner. A GitOps tool that tracks by label treats an
+// object without an owner as part of the application that its label names, and prunes it if it is not in Git.
 
-// labelInstance is the label by which Argo CD tracks, unless it is told to track by annotation.
+// labelInstance is the label by which Argo CD tracks objects, unless it is configured to use annotations.
 const labelInstance = "app.kubernetes.io/instance"
 
-// keptOptions make Argo CD keep an object that it takes for its own, by annotation.
+// keptOptions make Argo CD keep an object that it tracks, by annotation.
 var keptOptions = map[string][]string{
 	"argocd.argoproj.io/sync-options":    {"Prune=false", "Delete=false"},
 	"argocd.argoproj.io/compare-options": {"IgnoreExtraneous"},
 }
 
-// keptLabels are the labels of what outlives its Redis.
+// keptLabels are the labels of objects that outlive their Redis.
 func keptLabels(redis string) map[string]string {
 	labels := childLabels(redis)
 	delete(labels, labelInstance)
 	return labels
 }
 
-// keptAnnotations are the annotations of what outlives its Redis, given those that it has. Other options stay.
+// keptAnnotations returns the annotations of an object that outlives its Redis, based on its present ones. Other
+// options are kept.
 func keptAnnotations(have map[string]string) map[string]string {
 	want := map[string]string{}
 	for key, options := range keptOptions {
@@ -61,7 +62,8 @@ type metadataPatch struct {
 	labels, annotations map[string]*string
 }
 
-// keepPatch returns what keeps an object of an earlier version from being pruned; false when nothing has to change.
+// keepPatch returns the patch that protects an object of an earlier version from being pruned, or false if none is
+// needed.
 func keepPatch(kind string, obj metav1.Object) (metadataPatch, bool) {
 	patch := metadataPatch{kind: kind, name: obj.GetName(), uid: obj.GetUID(), labels: map[string]*string{}, annotations: map[string]*string{}}
 	if _, tracked := obj.GetLabels()[labelInstance]; !tracked {
@@ -73,12 +75,12 @@ func keepPatch(kind string, obj metav1.Object) (metadataPatch, bool) {
 			patch.annotations[key] = &value
 		}
 	}
-	// With the annotations the label does no harm. An earlier policy of the member does not let it be removed.
+	// With the annotations the label does no harm. An earlier policy of the member does not allow its removal.
 	return patch, len(patch.annotations) > 0
 }
 
-// patchMetadata carries out a patch. Where the member does not allow labels to change, annotations have to do. The answer
-// has metadata only: the object may be a Secret.
+// patchMetadata executes a patch. If the member does not allow labels to change, it only changes annotations. The
+// response contains metadata only, because the object may be a Secret.
 func patchMetadata(ctx context.Context, member client.Client, namespace string, patch metadataPatch) error {
 	err := patchMetadataOnce(ctx, member, namespace, patch)
 	if apierrors.IsForbidden(err) && len(patch.labels) > 0 && len(patch.annotations) > 0 {
@@ -92,7 +94,7 @@ func patchMetadata(ctx context.Context, member client.Client, namespace string, 
 }
 
 func patchMetadataOnce(ctx context.Context, member client.Client, namespace string, patch metadataPatch) error {
-	// With the UID it is this object that changes, not one that took its name a moment ago.
+	// The UID ensures that an object that has just replaced this one is not changed.
 	metadata := map[string]any{"uid": patch.uid, "annotations": patch.annotations}
 	if len(patch.labels) > 0 {
 		metadata["labels"] = patch.labels
@@ -108,7 +110,7 @@ func patchMetadataOnce(ctx context.Context, member client.Client, namespace stri
 	return member.Patch(ctx, obj, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(fieldOwner))
 }
 
-// claimsToMark returns the changes of claims whose volumes have served, or that could be pruned.
+// claimsToMark returns the patches of claims whose volumes have served, or that could be pruned.
 func claimsToMark(s *state) []metadataPatch {
 	var mark []metadataPatch
 	for _, ordinal := range slices.Sorted(maps.Keys(s.claims)) {

@@ -23,7 +23,7 @@ const (
 	compareOptions = "argocd.argoproj.io/compare-options"
 )
 
-// asMadeBefore gives the password and the volumes of web the metadata that earlier versions gave them.
+// asMadeBefore sets the metadata of earlier versions on the password and the volumes of web.
 func (e *env) asMadeBefore(claims ...string) {
 	e.Helper()
 	objects := []client.Object{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "web-auth"}}}
@@ -73,7 +73,7 @@ func TestReconcile_the_password_and_volumes_of_an_earlier_version_are_protected(
 	before := &corev1.Secret{}
 	e.get("web-auth", before)
 	e.asMadeBefore("data-web-0", "data-web-1")
-	// The volume of a Pod that is not asked for any more is kept too.
+	// The volume of a Pod that is no longer desired is kept too.
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(1)) })
 	e.remove("web-1", &corev1.Pod{})
 	e.settle("web")

@@ -8,19 +8,18 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 const (
-	// fieldOwner owns the fields of everything that this package applies.
+	// fieldOwner is the field manager of everything that this package applies.
 	fieldOwner = "flotilla-redis"
-	// dataVolume is the volume, and the claim template, that holds the data.
+	// dataVolume is the name of the data volume and of its claim template.
 	dataVolume = "data"
-	// maxOrdinals bounds the ordinals that a Redis can ever have had.
+	// maxOrdinals is the upper limit of the ordinals of a Redis.
 	maxOrdinals = 10
 
 	suffixPrimary  = "primary"
@@ -29,17 +28,17 @@ const (
 	suffixHeadless = "headless"
 )
 
-// configName is the name of a ConfigMap that Pods are started with.
+// configName returns the name of a ConfigMap that Pods start with.
 func configName(redis, contentHash string) string { return redis + "-config-" + contentHash }
 
-// formerConfigName is the name of the one mutable ConfigMap of versions up to v0.1.
+// formerConfigName returns the name of the mutable ConfigMap of versions up to v0.1.
 func formerConfigName(redis string) string { return redis + "-config" }
 
-// isConfigName reports whether a ConfigMap of this name is one that Pods are started with, in any version.
+// isConfigName reports whether a name is that of a ConfigMap that Pods start with, in any version.
 func isConfigName(name, redis string) bool {
 	former := formerConfigName(redis)
 	hash, found := strings.CutPrefix(name, former+"-")
-	return name == former || found && len(hash) == hashLength
+	return name == former || found && len(hash) == redisspec.HashLength
 }
 
 func recordName(redis string) string { return redis + "-record" }
@@ -54,7 +53,7 @@ func claimName(redis string, ordinal int32) string {
 	return fmt.Sprintf("%s-%s-%d", dataVolume, redis, ordinal)
 }
 
-// ordinalOf returns the ordinal in the name of a Pod or claim, given what stands before it.
+// ordinalOf returns the ordinal in the name of a Pod or claim with the given prefix.
 func ordinalOf(name, prefix string) (int32, bool) {
 	digits, found := strings.CutPrefix(name, prefix+"-")
 	if !found {
@@ -67,7 +66,7 @@ func ordinalOf(name, prefix string) (int32, bool) {
 	return int32(ordinal), true
 }
 
-// selectorLabels select the Pods. They can never change: a StatefulSet's selector is immutable.
+// selectorLabels select the Pods. They can never change, because the selector of a StatefulSet is immutable.
 func selectorLabels(redis string) map[string]string {
 	return map[string]string{flotillav1.LabelRedis: redis}
 }
@@ -81,7 +80,7 @@ func childLabels(redis string) map[string]string {
 	}
 }
 
-// childMeta is the metadata of an object that goes when its Redis goes.
+// childMeta returns the metadata of an object that is deleted with its Redis.
 func childMeta(redis *flotillav1.Redis, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: redis.Namespace,
@@ -89,7 +88,7 @@ func childMeta(redis *flotillav1.Redis, name string) metav1.ObjectMeta {
 		Labels:    childLabels(redis.Name),
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion:         flotillav1.GroupVersion.String(),
-			Kind:               "Redis",
+			Kind:               kind,
 			Name:               redis.Name,
 			UID:                redis.UID,
 			Controller:         new(true),
@@ -98,52 +97,7 @@ func childMeta(redis *flotillav1.Redis, name string) metav1.ObjectMeta {
 	}
 }
 
-// spec returns what the Redis asks for with the defaults of the schema filled in, which an object stored before a
-// default existed does not have.
-func spec(redis *flotillav1.Redis) flotillav1.RedisSpec {
-	s := *redis.Spec.DeepCopy()
-	setDefault(&s.Mode, flotillav1.RedisModeReplication)
-	setDefault(&s.Image, "redis:8.2")
-	setDefault(&s.Port, 6379)
-	setDefault(&s.Storage.Type, flotillav1.RedisStoragePVC)
-	setDefault(&s.Persistence.Mode, flotillav1.RedisPersistenceAOF)
-	setDefault(&s.Persistence.AppendFsync, "everysec")
-	setDefault(&s.Auth.Mode, flotillav1.RedisAuthPassword)
-	setDefault(&s.PodAntiAffinity, flotillav1.RedisPodAntiAffinityPreferred)
-	setDefault(&s.ImagePullPolicy, "IfNotPresent")
-	if s.Replicas == nil {
-		s.Replicas = ptr.To[int32](1)
-	}
-	if s.TerminationGracePeriodSeconds == nil {
-		s.TerminationGracePeriodSeconds = ptr.To[int64](60)
-	}
-	if s.Storage.Size.IsZero() {
-		s.Storage.Size = defaultStorageSize
-	}
-	if s.Auth.SecretRef != nil {
-		setDefault(&s.Auth.SecretRef.Key, flotillav1.RedisSecretKeyPassword)
-	}
-	if s.Memory == nil {
-		s.Memory = &flotillav1.RedisMemory{}
-	}
-	setDefault(&s.Memory.MaxMemoryPolicy, "noeviction")
-	setDefault(&s.Replication.MinReplicasMaxLagSeconds, 10)
-	setDefault(&s.Service.Type, corev1.ServiceTypeClusterIP)
-	setDefault(&s.UpdateStrategy.Primary, flotillav1.RedisPrimaryAutomatic)
-	if s.PodDisruptionBudget.Enabled == nil {
-		s.PodDisruptionBudget.Enabled = new(true)
-	}
-	return s
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// keepsData tells whether an empty primary would mean that data was lost.
+// keepsData reports whether an empty primary would mean that data was lost.
 func keepsData(s *flotillav1.RedisSpec) bool {
 	return s.Storage.Type == flotillav1.RedisStoragePVC && s.Persistence.Mode != flotillav1.RedisPersistenceNone
 }

@@ -21,58 +21,59 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// state is what one pass has seen. observe fills it; the plan and the report only read it.
+// state is what one pass has observed. Plan and report only read it.
 type state struct {
 	redis *flotillav1.Redis
-	// spec is that of redis with defaults.
+	// spec is the spec of redis with defaults.
 	spec flotillav1.RedisSpec
 	now  time.Time
 
-	// The children that are there and ours, nil or missing otherwise.
+	// The children that exist and belong to the Redis; others are nil or missing.
 	statefulSet *appsv1.StatefulSet
-	// configMap is what Pods of the present spec are started with, record what is recorded, former the one ConfigMap of
-	// earlier versions.
+	// configMap has the files that Pods of the current spec start with, record the record, and former is the ConfigMap of
+	// an earlier version.
 	configMap, record, former *corev1.ConfigMap
-	// configMaps are all that Pods were ever started with, former and configMap among them.
+	// configMaps are all ConfigMaps that Pods were ever started with, including former and configMap.
 	configMaps []*corev1.ConfigMap
 	budget     *policyv1.PodDisruptionBudget
 	services   map[string]*corev1.Service
-	// foreign are objects of a child's name that are not ours, as "Kind name".
+	// foreign are objects with the name of a child that do not belong to the Redis, as "Kind name".
 	foreign []string
 
-	// pods are those of the StatefulSet, by ordinal.
+	// pods are the Pods of the StatefulSet by ordinal.
 	pods []pod
-	// absent are the Pods that are asked for and do not exist.
+	// absent are the desired Pods that do not exist.
 	absent absence
 	// claims are the volume claims by ordinal.
 	claims map[int32]*corev1.PersistentVolumeClaim
-	// recorded is what record remembers, or former while there is no record.
+	// recorded is the content of record, or of former while there is no record.
 	recorded topology
 	password password
-	// answers are what the API server has made of objects that were applied before, where that is not what was asked for.
+	// answers are the responses to earlier applies that altered an object.
 	answers map[types.UID]answer
-	// growthRefused says why the member does not let volumes grow; apply fills it, as only trying tells.
+	// growthRefused explains why the member does not allow volumes to grow. apply sets it.
 	growthRefused string
-	// keepRefused says that the member does not let the Secret be kept from being pruned; apply fills it.
+	// keepRefused reports whether the member does not allow the Secret to be protected from pruning. apply sets it.
 	keepRefused bool
 }
 
-// password is what is known about the Secret; never the password itself.
+// password describes the Secret, without the password itself.
 type password struct {
-	// exists says that there is a Secret of that name.
+	// exists reports whether the Secret exists.
 	exists bool
-	// problem says why it cannot be used; empty when it can, or when it does not exist.
+	// problem explains why the Secret cannot be used. It is empty if it can be used or does not exist.
 	problem string
-	// version changes with the password, previous with the one before it; empty when only one is accepted.
+	// version changes with the password, previous with the previous one. previous is empty if only one is accepted.
 	version, previous string
-	// keep is what keeps a generated password from being pruned; nil when nothing has to change.
+	// keep protects a generated password from pruning; nil if nothing has to change.
 	keep *metadataPatch
 }
 
-// versions returns the versions of the passwords that Pods accept, the one that replicas use first. That is the previous
-// one as long as it is there, because Pods that were started before the new one do not accept that.
+// versions returns the versions of the accepted passwords. Replicas use the first one. It is the previous password
+// while there is one, because Pods that were started before the rotation do not accept the new one.
 func (p password) versions() []string {
 	if p.previous != "" {
 		return []string{p.previous, p.version}
@@ -80,7 +81,7 @@ func (p password) versions() []string {
 	return []string{p.version}
 }
 
-// pod is what the plan and the report need of a Pod.
+// pod is a Pod as plan and report see it.
 type pod struct {
 	name            string
 	ordinal         int32
@@ -92,28 +93,28 @@ type pod struct {
 	config   string
 	created  time.Time
 	deleting bool
-	// ends is when a Pod that is being deleted should have ended.
+	// ends is when a Pod that is being deleted should have terminated.
 	ends time.Time
-	// unscheduled is until when it is not said that no node takes it; zero when there is nothing to say.
+	// unscheduled is until when a failure to schedule the Pod is not reported; zero if there is none.
 	unscheduled time.Time
-	// resources are those of its server, and port is where that listens; 0 when it does not say.
+	// resources are those of its server, and port is where the server listens, or 0 if unknown.
 	resources corev1.ResourceRequirements
 	port      int32
 	ready     bool
 	// changed is when ready last changed.
 	changed time.Time
-	// probed says that its server runs and does not pass its readiness probe, whose output is in events only.
+	// probed reports whether its server runs but fails its readiness probe, whose output is only in events.
 	probed bool
-	// risk says why the Pod must not be replaced; nil when it may. The plan fills it.
+	// risk is the problem that forbids replacing the Pod, or nil. The plan sets it.
 	risk *problem
-	// diagnosis says why the Pod is not Ready, as far as that is known.
+	// diagnosis explains why the Pod is not Ready, as far as this is known.
 	diagnosis
 }
 
-// observe reads everything from the caches, and live what they do not have: they are selected by label, so an object
-// that they miss may exist all the same.
+// observe reads everything from the caches, and live what is missing there: the caches select by label, so an object
+// that is not cached may exist all the same.
 func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redis, now time.Time) (*state, error) {
-	s := &state{redis: redis, spec: spec(redis), now: now, services: map[string]*corev1.Service{}}
+	s := &state{redis: redis, spec: redisspec.Of(redis), now: now, services: map[string]*corev1.Service{}}
 	var err error
 	if s.statefulSet, err = readChild(ctx, member, s, redis.Name, &appsv1.StatefulSet{}); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 	return s, s.observeClaims(ctx, member)
 }
 
-// readChild returns the child of that name, or nil when there is none or it is not ours.
+// readChild returns the child with that name, or nil if there is none or it does not belong to the Redis.
 func readChild[T interface {
 	comparable
 	client.Object
@@ -169,7 +170,7 @@ func readChild[T interface {
 	return obj, nil
 }
 
-// observeBudget reads the budget. Where none is asked for, one that a person brings may have our name.
+// observeBudget reads the budget. If none is requested, an object with its name may belong to the user.
 func (s *state) observeBudget(ctx context.Context, member cluster.Cluster) error {
 	foreign := s.foreign
 	var err error
@@ -182,7 +183,7 @@ func (s *state) observeBudget(ctx context.Context, member cluster.Cluster) error
 	return nil
 }
 
-// kindOf names the kind of a child, which typed objects from a cache do not say.
+// kindOf returns the kind of a child, because typed objects from a cache do not contain it.
 func kindOf(obj client.Object) string {
 	switch obj.(type) {
 	case *appsv1.StatefulSet:
@@ -212,7 +213,7 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 	for i := range list.Items {
 		seen := &list.Items[i]
 		if crashed(seen) {
-			// The caches do not keep why a container ended before; only a Pod that does not run is worth a request.
+			// The caches do not keep the last termination of a container. Only a Pod that does not run is worth a request.
 			live := &corev1.Pod{}
 			err := member.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(seen), live)
 			if client.IgnoreNotFound(err) != nil {
@@ -239,7 +240,7 @@ func (s *state) observePods(ctx context.Context, member cluster.Cluster) error {
 	return nil
 }
 
-// unlogged is for requests about Secrets: client-go logs whole bodies at verbosity 8.
+// unlogged is for requests about Secrets: client-go logs request bodies at verbosity 8.
 func unlogged(ctx context.Context) context.Context {
 	return logr.NewContext(ctx, logr.Discard())
 }
@@ -266,7 +267,7 @@ func (s *state) observePassword(ctx context.Context, reader client.Reader) error
 	return err
 }
 
-// viewSecret says whether a Secret can be used and which version its password has.
+// viewSecret determines whether a Secret can be used, and the version of its password.
 func viewSecret(redis types.NamespacedName, secret *corev1.Secret, key string) (password, error) {
 	seen := password{exists: true}
 	value, found := secret.Data[key]
@@ -284,7 +285,7 @@ func viewSecret(redis types.NamespacedName, secret *corev1.Secret, key string) (
 		return seen, nil
 	}
 	var err error
-	if seen.version, err = passwordVersion(redis, text); err != nil {
+	if seen.version, err = redisspec.PasswordVersion(redis, text); err != nil {
 		return seen, err
 	}
 	previous := previousKey(key)
@@ -297,12 +298,12 @@ func viewSecret(redis types.NamespacedName, secret *corev1.Secret, key string) (
 	case !ok:
 		seen.problem = fmt.Sprintf("Key %s of Secret %s is not a password: one line of 1 to 512 bytes without control characters", previous, secret.Name)
 	case before != text:
-		seen.previous, err = passwordVersion(redis, before)
+		seen.previous, err = redisspec.PasswordVersion(redis, before)
 	}
 	return seen, err
 }
 
-// passwordText returns the password as the start script reads it: a line, with or without its end.
+// passwordText returns the password as the start script reads it: one line, with or without a newline.
 func passwordText(value []byte) (string, bool) {
 	if n := len(value); n > 0 && value[n-1] == '\n' {
 		value = value[:n-1]
@@ -329,13 +330,13 @@ func (s *state) observeClaims(ctx context.Context, member cluster.Cluster) error
 	}
 	var unseen []int32
 	for _, p := range s.pods {
-		// A claim that a person has restored may lack our label.
+		// A claim that was restored by a person may lack the label.
 		if s.claims[p.ordinal] == nil {
 			unseen = append(unseen, p.ordinal)
 		}
 	}
 	if s.claims[0] == nil && len(s.pods) == 0 && !s.password.exists && s.spec.Auth.Mode == flotillav1.RedisAuthPassword {
-		// A password is about to be generated, or called lost, by whether there is data.
+		// Whether there is data decides if a password is generated or reported as lost.
 		unseen = append(unseen, 0)
 	}
 	for _, ordinal := range unseen {

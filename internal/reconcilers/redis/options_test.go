@@ -19,8 +19,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
 )
 
-// TestReconcile_applies_each_object_once takes each rendered object for itself: applied, then not written again, and when
-// somebody changes it, written exactly once.
+// TestReconcile_applies_each_object_once tests each rendered object separately: it is applied once, not written again, and
+// written exactly once after it was changed.
 func TestReconcile_applies_each_object_once(t *testing.T) {
 	for name, spec := range specs() {
 		t.Run(name, func(t *testing.T) {
@@ -83,9 +83,9 @@ func TestReconcile_the_budget_comes_and_goes_as_asked(t *testing.T) {
 	want(false)
 	want(true)
 	want(false)
-	// It was not gone, as the event of one that is created again says.
+	// It was not missing, as the event for a recreated object would claim.
 	e.expectEvents()
-	// Who brings their own may call it as ours would be called.
+	// A budget of the user may have the name that ours would have.
 	e.create(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	if wrote := e.pass("web"); len(wrote) > 0 {
 		t.Errorf("beside a budget of somebody else a pass wrote %v", wrote)
@@ -160,10 +160,10 @@ func TestReconcile_a_supervised_primary_waits_for_approval(t *testing.T) {
 	set := &appsv1.StatefulSet{}
 	e.get("web", set)
 	hash := set.Spec.Template.Annotations[flotillav1.AnnotationSpecHash]
-	told := slices.ContainsFunc(e.status("web").Conditions, func(c metav1.Condition) bool {
+	reported := slices.ContainsFunc(e.status("web").Conditions, func(c metav1.Condition) bool {
 		return c.Type == flotillav1.ConditionRolloutBlocked && strings.Contains(c.Message, flotillav1.AnnotationApprovePrimaryUpdate+"="+hash)
 	})
-	if !told {
+	if !reported {
 		t.Errorf("the condition does not say how to approve %s", hash)
 	}
 	approve(hash)

@@ -32,7 +32,7 @@ func (e *env) setPasswords(secretName string, values map[string]string) {
 	}
 }
 
-// going names the Pods of web that are gone or going, and helps those along, as no kubelet ends Pods here.
+// going returns the Pods of web that are gone or terminating, and completes the termination, because there is no kubelet.
 func (e *env) going(names ...string) []string {
 	e.Helper()
 	var going []string
@@ -50,7 +50,7 @@ func (e *env) going(names ...string) []string {
 	return going
 }
 
-// rollout brings web's Pods to what its template says and returns which Pods went together, in order.
+// rollout updates web's Pods to its template and returns which Pods were replaced together, in order.
 func (e *env) rollout(names ...string) [][]string {
 	e.Helper()
 	var steps [][]string
@@ -123,7 +123,7 @@ func TestReconcile_a_referenced_secret_is_followed(t *testing.T) {
 	e.setPasswords("mine", map[string]string{"pw": "b"})
 	e.expectSteps("the password", [][]string{{"web-0"}}, e.rollout("web-0"))
 
-	// Without its Secret nothing is changed, the Pods run on, and all is well when it is back.
+	// Without its Secret nothing is changed, the Pods keep running, and the Redis recovers when the Secret is restored.
 	e.recorder.take()
 	e.remove("mine", &corev1.Secret{})
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.4" })

@@ -84,7 +84,7 @@ func TestReconcile_a_primary_that_cannot_persist_is_not_replaced(t *testing.T) {
 				e.expectCondition("web", flotillav1.ConditionRolloutBlocked, metav1.ConditionTrue, tc.reason)
 			}
 
-			// With room again the server writes what it holds, and the update goes on.
+			// With room again the server persists its data, and the update continues.
 			e.serves("web-0", true)
 			e.pass("web")
 			e.expectCondition("web", flotillav1.ConditionRolloutBlocked, metav1.ConditionFalse, flotillav1.ReasonNone)

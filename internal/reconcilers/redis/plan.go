@@ -15,42 +15,44 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// plan is what one pass will do. It is decided from the state alone.
+// plan is what a pass will do. It depends on the state only.
 type plan struct {
-	// stop says why no object is touched; nil when all is well.
+	// stop explains why no object is changed, or is nil.
 	stop *problem
-	// createSecret asks for a generated password; everything else waits for it, because the Pods are started with it.
+	// createSecret requests a generated password. Everything else waits for it, because the Pods start with it.
 	createSecret bool
-	// hash is what Pods should carry; empty while the password is not known.
+	// hash is the desired hash of the Pods; empty while the password is unknown.
 	hash string
-	// changes are the children to create or to put right, in this order.
+	// changes are the children to create or to update, in this order.
 	changes []change
-	// compared says that every child was compared with what is asked for, and altered are those that stay other than that.
+	// compared reports whether every child was compared with its rendered form. altered are those that the member keeps
+	// altered.
 	compared bool
 	altered  []altered
-	// dropBudget asks for the removal of the budget, which is ours.
+	// dropBudget requests the removal of the budget of this Redis.
 	dropBudget bool
-	// dropConfigs are ConfigMaps of ours that no Pod seems to be started with.
+	// dropConfigs are ConfigMaps of this Redis that no cached Pod was started with.
 	dropConfigs []*corev1.ConfigMap
 	// mark are changes of the metadata of the Secret and of claims.
 	mark []metadataPatch
-	// grow are the claims that ask for less than the spec.
+	// grow are the claims that request less than the spec.
 	grow []*corev1.PersistentVolumeClaim
-	// forgetForce asks for the removal of an annotation that has done its work.
+	// forgetForce requests the removal of an annotation that has been processed.
 	forgetForce bool
 	rollout     rollout
 }
 
-// problem is a reason with its sentence.
+// problem is a reason with its message.
 type problem struct{ reason, message string }
 
 // change is one server-side apply.
 type change struct {
 	kind    string
 	desired client.Object
-	// uid is that of the object to change; empty to create it.
+	// uid is the UID of the object to change; empty to create it.
 	uid types.UID
 	// sent is the hash of what is applied.
 	sent string
@@ -69,7 +71,7 @@ func planFor(s *state) plan {
 			return p
 		}
 	}
-	p.hash = podHash(&s.spec, s.password.versions()...)
+	p.hash = redisspec.PodHash(&s.spec, s.password.versions()...)
 	for i := range s.pods {
 		s.pods[i].risk = riskOf(&s.spec, s.pods[i], s.claims[s.pods[i].ordinal])
 	}
@@ -95,19 +97,20 @@ func planFor(s *state) plan {
 		primary, found := s.podAt(0)
 		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
 	}
-	// A Pod deleted now must come back from the template of this spec, so the StatefulSet's controller must have seen it.
+	// A Pod that is deleted now must be created from the template of this spec, so the StatefulSet controller must have
+	// observed it.
 	if !atRest {
 		p.rollout.replace = nil
 	}
 	return p
 }
 
-// riskOf says why a Pod must not be replaced, nil when it may be.
+// riskOf returns the problem that forbids replacing a Pod, or nil.
 func riskOf(s *flotillav1.RedisSpec, p pod, claim *corev1.PersistentVolumeClaim) *problem {
 	return cmp.Or(volumeRisk(s, p.name, p.ordinal, claim), memoryRisk(s, p))
 }
 
-// stopFor says why a pass must not touch anything.
+// stopFor returns the problem that forbids any change, or nil.
 func stopFor(s *state) *problem {
 	if message := configProblem(s.spec.Config); message != "" {
 		return &problem{flotillav1.ReasonConfigRejected, message}
@@ -136,8 +139,8 @@ func stopFor(s *state) *problem {
 	return nil
 }
 
-// previousAccepted reports whether some Pod accepts the previous password, by the hash that it was started with. Without
-// Pods, or with one that does not say, there is nothing to compare with.
+// previousAccepted reports whether a Pod accepts the previous password, according to the hash that it was started with.
+// Without Pods, or with a Pod without a hash, there is nothing to compare with.
 func previousAccepted(s *state) bool {
 	known := false
 	for _, p := range s.pods {
@@ -148,15 +151,14 @@ func previousAccepted(s *state) bool {
 			return true
 		}
 		known = true
-		running := wiring{Port: p.port, Auth: flotillav1.RedisAuthPassword, Password: s.password.previous}
-		if slices.Contains(wiringsOf(p.hash), shortHash(running)) {
+		if redisspec.Accepts(p.hash, p.port, s.password.previous) {
 			return true
 		}
 	}
 	return !known
 }
 
-// passwordWasMade tells whether there was a generated password that something still depends on.
+// passwordWasMade reports whether there was a generated password that something still depends on.
 func passwordWasMade(s *state) bool {
 	if s.recorded.passwordGenerated {
 		return true
@@ -168,7 +170,7 @@ func passwordWasMade(s *state) bool {
 			})
 		})
 	}
-	// An earlier Redis of this name left its data, and its clients the password that they know.
+	// An earlier Redis of this name has left its data, and its clients know its password.
 	return initializedClaim(s)
 }
 
@@ -181,7 +183,7 @@ func initializedClaim(s *state) bool {
 	return false
 }
 
-// currentTopology is the record as it should be now. What was recorded once stays, unless something newer is seen.
+// currentTopology returns the record as it should be now. A recorded value stays unless a newer one is observed.
 func currentTopology(s *state) topology {
 	t := topology{initialized: s.recorded.initialized, passwordGenerated: s.recorded.passwordGenerated, addresses: map[string]string{}}
 	if keepsData(&s.spec) {
@@ -200,13 +202,13 @@ func currentTopology(s *state) topology {
 	return t
 }
 
-// forceEmptyPrimary tells whether a person has accepted that this very volume is empty.
+// forceEmptyPrimary reports whether a person has accepted that this volume is empty.
 func forceEmptyPrimary(s *state) bool {
 	claim := s.claims[0]
 	return claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
 }
 
-// planChanges returns what has to be applied, and what stays other than asked for because the member stores it so.
+// planChanges returns the changes to apply, and the objects that stay altered because the member stores them so.
 func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool) ([]change, []altered) {
 	var changes []change
 	var stay []altered
@@ -220,7 +222,7 @@ func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool
 			changes = append(changes, change{kind: kind, desired: desired, sent: applied})
 			return &changes[len(changes)-1]
 		}
-		// What is being deleted will be gone, and created again then.
+		// An object that is being deleted is created again when it is gone.
 		differ := differencesTo(live, want)
 		if live.GetDeletionTimestamp() != nil || len(differ) == 0 {
 			return nil
@@ -247,14 +249,15 @@ func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool
 	if *s.spec.PodDisruptionBudget.Enabled {
 		add(renderBudget(s.redis), s.budget, s.budget != nil)
 	}
-	// Pods must find what they are started with, and find no foreign scripts there: the next pass adds the StatefulSet.
+	// Pods must find the files that they start with, and no foreign scripts: the next pass adds the StatefulSet.
 	if startable {
 		add(renderStatefulSet(s.redis, &s.spec, hash, config.Name, s.statefulSet), s.statefulSet, s.statefulSet != nil)
 	}
 	return changes, stay
 }
 
-// settled tells whether the StatefulSet is as it should be, or as the member stores it, and its controller has seen that.
+// settled reports whether the StatefulSet is up to date, or as the member stores it, and its controller has observed
+// it.
 func settled(s *state, changes []change) bool {
 	return s.statefulSet != nil && s.statefulSet.DeletionTimestamp == nil &&
 		s.statefulSet.Status.ObservedGeneration >= s.statefulSet.Generation &&

@@ -14,7 +14,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// viewPod returns what matters of a Pod; false when it is not one of the StatefulSet.
+// viewPod returns the relevant parts of a Pod, or false if it does not belong to the StatefulSet.
 func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 	ordinal, ok := ordinalOf(seen.Name, set.Name)
 	if !ok || !metav1.IsControlledBy(seen, set) {
@@ -43,7 +43,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		}
 	}
 	if condition := podCondition(seen, corev1.PodReady); condition != nil {
-		// A Pod that is on its way out no longer counts, whatever its probe says.
+		// A terminating Pod no longer counts, whatever its probe reports.
 		view.ready = condition.Status == corev1.ConditionTrue && !view.deleting
 		view.changed = condition.LastTransitionTime.Time
 	}
@@ -70,7 +70,7 @@ func redisContainer(seen *corev1.Pod) *corev1.ContainerStatus {
 	return &seen.Status.ContainerStatuses[at]
 }
 
-// crashed tells whether the server has ended and does not serve again yet.
+// crashed reports whether the server has exited and does not serve again yet.
 func crashed(seen *corev1.Pod) bool {
 	status := redisContainer(seen)
 	if status == nil || status.Ready {

@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	// snapshotPrefix begins the message of a readiness probe when the last snapshot failed; diskPrefix when the append-only
+	// snapshotPrefix begins the message of a readiness probe if the last snapshot failed, diskPrefix if the append-only
 	// file cannot be written.
 	snapshotPrefix = "SnapshotFailed: "
-	// rewrittenMark is in the message when there is room again.
+	// rewrittenMark is part of the message when there is room again.
 	rewrittenMark = "the append-only file is being rewritten"
-	// appendedMark is in that message when the append-only file has what the snapshot lacks.
+	// appendedMark is part of that message if the append-only file contains what the snapshot lacks.
 	appendedMark = "the append-only file has all data"
-	// probePrefix precedes what a readiness probe printed in the event that a kubelet makes of it.
+	// probePrefix precedes the output of a readiness probe in the kubelet's event.
 	probePrefix = "Readiness probe failed: "
-	// probeSlack is longer than the failures in a row that make a Pod unready, and the events about them, take.
+	// probeSlack is longer than the consecutive failures that make a Pod unready, and their events, take.
 	probeSlack = 30 * time.Second
 )
 
-// readProbe completes the diagnosis of a Pod whose server runs and is not Ready with the output of its readiness probe.
-// A Pod's status does not have it, but an event does; events are not cached. Without the right to list them the output
-// counts as unknown.
+// readProbe adds the output of the readiness probe to the diagnosis of a Pod whose server runs and is not Ready. The
+// output is in events only, and events are not cached. Without the right to list them the output is unknown.
 func readProbe(ctx context.Context, reader client.Reader, seen *corev1.Pod, view *pod) error {
 	if !view.probed {
 		return nil
@@ -48,13 +47,13 @@ func readProbe(ctx context.Context, reader client.Reader, seen *corev1.Pod, view
 	return nil
 }
 
-// probed reports whether the server of a Pod runs, has answered once, and does not pass its readiness probe.
+// probed reports whether the server of a Pod runs, has answered once, and fails its readiness probe.
 func probed(seen *corev1.Pod, ready bool) bool {
 	status := redisContainer(seen)
 	return !ready && seen.DeletionTimestamp == nil && status != nil && status.State.Running != nil && status.Started != nil && *status.Started
 }
 
-// explain adds to a diagnosis what the readiness probe said last.
+// explain adds the last output of the readiness probe to a diagnosis.
 func explain(known diagnosis, seen *corev1.Pod, events []eventsv1.Event) diagnosis {
 	said := lastProbe(seen, events)
 	switch {
@@ -74,7 +73,7 @@ func explain(known diagnosis, seen *corev1.Pod, events []eventsv1.Event) diagnos
 			known.unwritten = "its server holds data that is in no snapshot"
 		}
 	case known.why == notReadyYet:
-		known.why = "its readiness probe says: " + clause(said)
+		known.why = "its readiness probe reports: " + clause(said)
 	}
 	return known
 }
@@ -87,8 +86,8 @@ func answerOf(said string) string {
 	return said
 }
 
-// lastProbe returns the output of the readiness probe that made the Pod unready; empty when no event has it. An older one
-// may be about something else.
+// lastProbe returns the output of the readiness probe that made the Pod unready, or "" if no event contains it. An
+// older output may have another cause.
 func lastProbe(seen *corev1.Pod, events []eventsv1.Event) string {
 	status := redisContainer(seen)
 	since := status.State.Running.StartedAt.Time
@@ -97,7 +96,7 @@ func lastProbe(seen *corev1.Pod, events []eventsv1.Event) string {
 	}
 	var last string
 	for i := range events {
-		// A kubelet that combines similar events puts words before the message.
+		// A kubelet that combines similar events adds a prefix to the message.
 		_, said, found := strings.Cut(events[i].Note, probePrefix)
 		if !found || !aboutServer(&events[i], seen) {
 			continue
@@ -115,22 +114,22 @@ func cannotPersist(said string) bool {
 	return strings.HasPrefix(said, diskPrefix) || strings.HasPrefix(said, snapshotPrefix)
 }
 
-// aboutServer leaves out containers that others have put into the Pod.
+// aboutServer ignores containers that others have added to the Pod.
 func aboutServer(event *eventsv1.Event, seen *corev1.Pod) bool {
 	path := event.Regarding.FieldPath
 	return event.Regarding.UID == seen.UID && (path == "" || path == "spec.containers{"+containerName+"}")
 }
 
-// wasReady reports whether a Pod that is not Ready was so since its container started. Before that a server has next to
-// nothing that its volume lacks.
+// wasReady reports whether a Pod that is not Ready was Ready since its container started. Before that, its server has
+// hardly any data that its volume lacks.
 func wasReady(seen *corev1.Pod) bool {
 	condition := podCondition(seen, corev1.PodReady)
 	return condition != nil && condition.LastTransitionTime.After(redisContainer(seen).State.Running.StartedAt.Time)
 }
 
-// memoryRisk says why the primary must not be replaced: its server holds, or may hold, data that is nowhere else. Waiting
-// loses nothing; ending the server does, because a server that cannot write ends without having written, by itself or
-// killed after the grace period.
+// memoryRisk returns why the primary must not be replaced: its server has, or may have, data that exists nowhere else.
+// Waiting loses nothing. Stopping the server does, because a server that cannot write exits without having written its
+// data, by itself or killed after the grace period.
 func memoryRisk(s *flotillav1.RedisSpec, p pod) *problem {
 	if !keepsData(s) || p.ordinal != 0 || p.unwritten == "" {
 		return nil

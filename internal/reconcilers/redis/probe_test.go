@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 func TestExplain(t *testing.T) {
@@ -45,7 +46,7 @@ func TestExplain(t *testing.T) {
 		},
 		"a failed snapshot":              {events: []eventsv1.Event{said(unready, "SnapshotFailed: the last snapshot failed, so writes are refused: "+snapshotFailed)}, reason: flotillav1.ReasonSnapshotFailed, unwritten: unwritten, says: "last snapshot failed"},
 		"a failed snapshot, all in AOF":  {events: []eventsv1.Event{said(unready, "SnapshotFailed: the last snapshot failed, so writes are refused; the append-only file has all data: "+snapshotFailed)}, reason: flotillav1.ReasonSnapshotFailed, says: "last snapshot failed"},
-		"loading":                        {events: []eventsv1.Event{said(unready, "The server is loading its data")}, says: "its readiness probe says: The server is loading its data"},
+		"loading":                        {events: []eventsv1.Event{said(unready, "The server is loading its data")}, says: "its readiness probe reports: The server is loading its data"},
 		"the last of several":            {events: []eventsv1.Event{said(unready.Add(time.Minute), full), said(unready, "The server does not answer")}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten},
 		"the worse of one second":        {events: []eventsv1.Event{said(unready, full), said(unready, "The server does not answer")}, reason: flotillav1.ReasonDiskFull, unwritten: unwritten},
 		"no event":                       {unwritten: unwritten, says: notReadyYet},
@@ -95,7 +96,7 @@ func TestMemoryRisk(t *testing.T) {
 			if tc.mutate != nil {
 				redis = redisOf(tc.mutate)
 			}
-			s := spec(redis)
+			s := redisspec.Of(redis)
 			p := pod{name: "web", ordinal: tc.ordinal}
 			p.unwritten = tc.unwritten
 			if got := memoryRisk(&s, p); (got != nil) != tc.want || (got != nil && got.reason == "") {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,23 +20,24 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
 const (
-	// kind is how registrations name what a member takes part in.
-	kind = "Redis"
-	// conflictDelay lets the cache see what the conflict was about.
+	// kind is the name of the kind in registrations.
+	kind = flotillav1.KindRedis
+	// conflictDelay gives the cache time to receive the conflicting write.
 	conflictDelay = 500 * time.Millisecond
-	// unseenDelay is for what no watch tells and a Redis waits for: Secrets and events are not watched, nor are objects that
-	// lack our label.
+	// unseenDelay is the interval for checking what is not watched: Secrets, events, and objects without the label.
 	unseenDelay = 30 * time.Second
-	// passwordDelay is how often the Secret of a Redis that is well is read. A kubelet takes about as long to tell the Pods.
+	// passwordDelay is the interval for reading the Secret of a Redis that is ready. Kubelets take about as long to update
+	// Pods.
 	passwordDelay = time.Minute
-	// refusedDelay is how often a refused growth of volumes is tried again.
+	// refusedDelay is the interval for retrying a refused growth of volumes.
 	refusedDelay = 10 * time.Minute
 )
 
-// Reconciler makes each Redis of each member what its spec says.
+// Reconciler reconciles the Redises of all members.
 type Reconciler struct {
 	Members  clusters.Directory
 	Recorder clusters.Recorder
@@ -46,7 +46,7 @@ type Reconciler struct {
 	answers answers
 }
 
-// Reconcile does one pass over one Redis of one member.
+// Reconcile runs one pass for one Redis of one member.
 func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
 	snapshot, registered := r.Members.Snapshot(req.ClusterName)
 	if !registered || !snapshot.Writable() || !snapshot.Serves(kind) {
@@ -113,12 +113,12 @@ func (r *Reconciler) pass(ctx context.Context, req clusters.Request, member clus
 	if err != nil {
 		return settle(ctrl.Result{}, err)
 	}
-	told := deeds(s, done, before.Selector != "" && before.ObservedGeneration == redis.Generation)
+	events := deeds(s, done, before.Selector != "" && before.ObservedGeneration == redis.Generation)
 	err = writeStatus(ctx, member.GetClient(), redis, after)
 	if err == nil {
-		told = append(told, transitions(s, before, after)...)
+		events = append(events, transitions(s, before, after)...)
 	}
-	for _, event := range told {
+	for _, event := range events {
 		r.Recorder.Record(clusterName, redis, event)
 	}
 	if err != nil {
@@ -126,14 +126,14 @@ func (r *Reconciler) pass(ctx context.Context, req clusters.Request, member clus
 	}
 	delay := recheck(s, p)
 	if len(done.altered) > 0 {
-		// Where the object already was that answer, no watch tells that it is settled.
+		// If the object already was that answer, no watch event follows.
 		delay = conflictDelay
 	}
 	return settle(ctrl.Result{RequeueAfter: delay}, failure)
 }
 
-// reportUnseen says in the status that the member forbids to see or write what a Redis consists of, and returns the
-// error to retry with. About anything else nothing new is known.
+// reportUnseen writes to the status that the member forbids access to objects of a Redis, and returns the error for a
+// retry. Nothing new is known about anything else.
 func (r *Reconciler) reportUnseen(ctx context.Context, clusterName multicluster.ClusterName, member client.Client, redis *flotillav1.Redis, failure error) error {
 	reason, message := refusal(failure)
 	if reason == "" || terminating(failure) {
@@ -152,28 +152,25 @@ func (r *Reconciler) reportUnseen(ctx context.Context, clusterName multicluster.
 	return failure
 }
 
-// storable leaves out what the member's schema does not know, which would be found missing in every pass.
+// storable removes fields that the member's schema lacks, because they would differ in every pass.
 func (r *Reconciler) storable(clusterName multicluster.ClusterName, status flotillav1.RedisStatus) (flotillav1.RedisStatus, error) {
 	snapshot, _ := r.Members.Snapshot(clusterName)
 	return clusters.Storable(snapshot, kind, status)
 }
 
-// writeStatus writes the status if it says something new. The lock keeps a pass that has worked on an old object from
-// telling the same transition twice.
+// writeStatus writes the status if it has changed. The lock prevents a pass with an outdated object from recording the
+// same transition twice.
 func writeStatus(ctx context.Context, member client.Client, redis *flotillav1.Redis, after flotillav1.RedisStatus) error {
-	if equality.Semantic.DeepEqual(redis.Status, after) {
-		return nil
-	}
-	before := redis.DeepCopy()
+	before := *redis
 	redis.Status = after
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := member.Status().Patch(ctx, redis, patch, client.FieldOwner(fieldOwner)); client.IgnoreNotFound(err) != nil {
+	err := statuspatch.Write(ctx, member, &before, redis, statuspatch.SameVersion, client.FieldOwner(fieldOwner))
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	return nil
 }
 
-// recheck says when to look again without being woken; zero for never.
+// recheck returns when to reconcile again without an event; zero means never.
 func recheck(s *state, p plan) time.Duration {
 	delay := p.rollout.recheck
 	sooner := func(other time.Duration) {
@@ -201,7 +198,7 @@ func recheck(s *state, p plan) time.Duration {
 	return delay
 }
 
-// settle turns errors that are part of life into another try: somebody was faster, or the namespace is going.
+// settle retries expected errors: conflicts, and namespaces that are being deleted.
 func settle(result ctrl.Result, err error) (ctrl.Result, error) {
 	switch {
 	case terminating(err):
@@ -215,7 +212,7 @@ func settle(result ctrl.Result, err error) (ctrl.Result, error) {
 	}
 }
 
-// terminating tells whether the API server refuses new objects because their namespace is being deleted.
+// terminating reports whether the API server refuses new objects because their namespace is being deleted.
 func terminating(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
 func TestReconcile_creates_what_a_redis_needs_and_then_rests(t *testing.T) {
@@ -48,7 +49,7 @@ func TestReconcile_creates_what_a_redis_needs_and_then_rests(t *testing.T) {
 	e.expectEvents("PasswordGenerated", "Created")
 	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonPrimaryNotReady)
 
-	// No controller creates the Pods here, which is said once.
+	// No controller creates the Pods here, which is reported once.
 	for range 2 {
 		e.later(time.Hour)
 		e.pass("web")
@@ -121,7 +122,7 @@ func TestReconcile_deleted_children_come_back(t *testing.T) {
 		e.expectEvents("ConfigMapRecreated " + name)
 	}
 
-	// An address that somebody else has taken meanwhile cannot come back.
+	// An address that another Service uses meanwhile cannot be restored.
 	e.remove("web-any", &corev1.Service{})
 	e.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{ClusterIP: addresses["web-any"], Ports: []corev1.ServicePort{{Port: 80}}}})
 	e.settle("web")
@@ -136,7 +137,7 @@ func TestReconcile_a_Service_waits_for_its_address_to_be_free(t *testing.T) {
 	e.get("web-any", service)
 	address := service.Spec.ClusterIP
 	e.remove("web-any", &corev1.Service{})
-	// The API server still counts the address as taken when it shows the Service as gone.
+	// The API server still treats the address as in use when the Service is gone.
 	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}}}
 	e.create(other)
 	e.writes.onApplyFailed = sync.OnceFunc(func() { _ = member.Client.Delete(t.Context(), other) })
@@ -168,7 +169,7 @@ func TestReconcile_drift_is_put_right(t *testing.T) {
 	}
 	e.expectEvents()
 
-	// A field that the spec no longer sets is given up.
+	// A field that the spec no longer sets is removed.
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.NodeSelector = map[string]string{"disk": "fast"} })
 	e.settle("web")
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.NodeSelector = nil })
@@ -197,7 +198,7 @@ func TestReconcile_a_deleted_pod_is_told_once(t *testing.T) {
 	e.settle("web")
 	e.expectEvents("Ready")
 
-	// Back before the next pass: only its age tells. The clock is set back, because creation times have whole seconds.
+	// It is back before the next pass: only its age shows that. The clock is set back, because creation times have whole seconds.
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Paused = true })
 	e.settle("web")
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Paused = false })
@@ -372,7 +373,7 @@ func TestReconcile_an_update_replaces_one_pod_at_a_time(t *testing.T) {
 	e.expectEvents("PodReplaced web-2", "PodReplaced web-1", "PodReplaced web-0", "PrimaryNotReady web-0", "RolloutCompleted", "Ready")
 }
 
-// remaining expects that of three Pods exactly one is gone or going. No kubelet ends Pods here, so it is helped along.
+// remaining expects that of three Pods exactly one is gone or terminating, and completes its termination.
 func (e *env) remaining(missing string) {
 	e.Helper()
 	for _, name := range []string{"web-0", "web-1", "web-2"} {
@@ -415,7 +416,7 @@ func TestReconcile_paused(t *testing.T) {
 	e.expectCondition("web", flotillav1.ConditionConfigApplied, metav1.ConditionFalse, flotillav1.ReasonPaused)
 
 	e.change("web", func(r *flotillav1.Redis) { r.Spec.Paused = false })
-	e.directory.snapshot.Paused = true
+	e.directory.Change(memberName, func(s *clusters.Snapshot) { s.Paused = true })
 	if wrote := e.pass("web"); len(wrote) > 0 {
 		t.Errorf("a pass in a paused member wrote %v", wrote)
 	}
@@ -519,7 +520,7 @@ func TestReconcile_a_member_that_forbids_says_so(t *testing.T) {
 		t.Errorf("the pass returned %v, want the refusal, to be tried again", err)
 	}
 	e.expectCondition("web", flotillav1.ConditionReady, metav1.ConditionFalse, flotillav1.ReasonForbidden)
-	// What is refused does not hold up what does not need it.
+	// A refused object does not block objects that do not need it.
 	e.get("web-primary", &corev1.Service{})
 	if !e.gone("web", &appsv1.StatefulSet{}) {
 		t.Error("the StatefulSet was made without what its Pods are started with")

@@ -12,16 +12,16 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// portName lets a Service follow each Pod's own port while a change of port rolls out.
+// portName lets a Service follow the port of each Pod while a change of the port is rolled out.
 const portName = "redis"
 
-// renderServices renders the Services, in the order of their names.
+// renderServices renders the Services, sorted by name.
 func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.Service {
 	primary := map[string]string{flotillav1.LabelRedis: redis.Name, "statefulset.kubernetes.io/pod-name": podName(redis.Name, 0)}
 	all := selectorLabels(redis.Name)
 
-	// A client of the primary sees LOADING instead of a refused connection, and replicas find it as soon as it listens.
-	// What replicas use stays inside the cluster, whatever clients come by.
+	// Clients of the primary see LOADING instead of a refused connection, and replicas find it as soon as it listens. The
+	// Service for replicas stays internal to the cluster, whatever the type for clients is.
 	ordinal0 := renderService(redis, s, suffixOrdinal0, primary, true)
 	toPrimary := renderService(redis, s, suffixPrimary, primary, true)
 	toAny := renderService(redis, s, suffixAny, all, false)
@@ -34,7 +34,7 @@ func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.
 	return []*corev1.Service{ordinal0, toAny, headless, toPrimary}
 }
 
-// plain returns metadata of a spec as that of an object; nil when there is none.
+// plain returns metadata of a spec as that of an object; nil if there is none.
 func plain(values map[string]flotillav1.RedisMetadataValue) map[string]string {
 	var all map[string]string
 	for key, value := range values {
@@ -59,8 +59,8 @@ func renderService(redis *flotillav1.Redis, s *flotillav1.RedisSpec, suffix stri
 	}
 }
 
-// renderBudget lets drains take one Pod at a time. With one replica that one may go too: a budget that no drain can
-// ever satisfy only blocks the maintenance of nodes.
+// renderBudget allows drains to evict one Pod at a time. With one replica, that one may be evicted too: a budget that
+// no drain can satisfy would only block the maintenance of nodes.
 func renderBudget(redis *flotillav1.Redis) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
@@ -72,7 +72,8 @@ func renderBudget(redis *flotillav1.Redis) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// renderSecret renders the Secret with a generated password. It has no owner: it is kept like the data it protects.
+// renderSecret renders the Secret with a generated password. It has no owner, so that it is kept like the data it
+// protects.
 func renderSecret(redis *flotillav1.Redis, password string) *corev1.Secret {
 	labels := keptLabels(redis.Name)
 	labels[flotillav1.LabelRedisAuth] = "true"
@@ -84,7 +85,7 @@ func renderSecret(redis *flotillav1.Redis, password string) *corev1.Secret {
 	}
 }
 
-// previousKey returns the key of the password before the one under key. A Secret may hold the passwords of several.
+// previousKey returns the key of the previous password of key. A Secret may contain passwords under several keys.
 func previousKey(key string) string {
 	if key == flotillav1.RedisSecretKeyPassword {
 		return flotillav1.RedisSecretKeyPrevious
@@ -92,7 +93,7 @@ func previousKey(key string) string {
 	return flotillav1.RedisSecretKeyPrevious + "-" + key
 }
 
-// secretRef returns the Secret and the key that hold the password.
+// secretRef returns the Secret and the key with the password.
 func secretRef(redis *flotillav1.Redis, s *flotillav1.RedisSpec) flotillav1.RedisSecretRef {
 	if s.Auth.SecretRef != nil {
 		return *s.Auth.SecretRef

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 func redisOf(mutate ...func(*flotillav1.RedisSpec)) *flotillav1.Redis {
@@ -61,7 +62,7 @@ func TestRenderConfig(t *testing.T) {
 		}, []string{"hz 20", "timeout 5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := spec(redisOf(tc.mutate))
+			s := redisspec.Of(redisOf(tc.mutate))
 			lines := strings.Split(renderConfig(&s), "\n")
 			for _, want := range tc.want {
 				if !slices.Contains(lines, want) {
@@ -73,11 +74,11 @@ func TestRenderConfig(t *testing.T) {
 }
 
 func TestRenderConfig_to_the_letter(t *testing.T) {
-	s := spec(redisOf(func(s *flotillav1.RedisSpec) {
+	s := redisspec.Of(redisOf(func(s *flotillav1.RedisSpec) {
 		s.Config = map[string]flotillav1.ConfigValue{"timeout": "5", "hz": "20", "repl-diskless-sync-delay": "3"}
 		s.Memory = &flotillav1.RedisMemory{MaxMemory: new(resource.MustParse("1Mi"))}
 	}))
-	// What the operator owns comes last, because the last one wins.
+	// The directives of the operator come last, because the last one wins.
 	want := `repl-diskless-sync-delay 1
 repl-timeout 15
 hz 20
@@ -140,13 +141,13 @@ func TestConfigProblem_accepts_what_the_schema_does(t *testing.T) {
 func TestRender_no_password_outside_the_secret(t *testing.T) {
 	const secret = "correct-horse"
 	redis := redisOf()
-	s := spec(redis)
-	version, err := passwordVersion(types.NamespacedName{Namespace: "shop", Name: "web"}, secret)
+	s := redisspec.Of(redis)
+	version, err := redisspec.PasswordVersion(types.NamespacedName{Namespace: "shop", Name: "web"}, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rendered := []any{
-		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, podHash(&s, version), renderConfigMap(redis, &s).Name, nil), renderBudget(redis), renderServices(redis, &s),
+		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, redisspec.PodHash(&s, version), renderConfigMap(redis, &s).Name, nil), renderBudget(redis), renderServices(redis, &s),
 	}
 	raw, err := json.Marshal(rendered)
 	if err != nil {
@@ -163,7 +164,7 @@ func TestRenderStatefulSet_is_confined(t *testing.T) {
 		s.Storage.Type = "EmptyDir"
 		s.PodAntiAffinity = "Required"
 	})
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	set := renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)
 	pod := set.Spec.Template.Spec
 	container := pod.Containers[0]
@@ -182,109 +183,9 @@ func TestRenderStatefulSet_is_confined(t *testing.T) {
 	}
 }
 
-func TestPodHash_changes_only_with_what_a_pod_starts_with(t *testing.T) {
-	base := spec(redisOf())
-	for name, tc := range map[string]struct {
-		mutate          func(*flotillav1.RedisSpec)
-		wiring, restart bool
-	}{
-		"replicas":     {func(s *flotillav1.RedisSpec) { s.Replicas = ptr.To[int32](5) }, false, false},
-		"paused":       {func(s *flotillav1.RedisSpec) { s.Paused = true }, false, false},
-		"storage size": {func(s *flotillav1.RedisSpec) { s.Storage.Size = resource.MustParse("2Gi") }, false, false},
-		"written defaults": {func(s *flotillav1.RedisSpec) {
-			s.Port, s.Persistence.Mode, s.PodAntiAffinity = 6379, "AOF", "Preferred"
-		}, false, false},
-		"image":         {func(s *flotillav1.RedisSpec) { s.Image = "redis:8.4" }, false, true},
-		"config":        {func(s *flotillav1.RedisSpec) { s.Config = map[string]flotillav1.ConfigValue{"hz": "20"} }, false, true},
-		"lag of nobody": {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasMaxLagSeconds = 5 }, false, false},
-		"affinity":      {func(s *flotillav1.RedisSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }, false, true},
-		"spread": {func(s *flotillav1.RedisSpec) {
-			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: "DoNotSchedule"}}
-		}, false, true},
-		"labels of Pods": {func(s *flotillav1.RedisSpec) {
-			s.PodMetadata = &flotillav1.RedisPodMetadata{Labels: map[string]flotillav1.RedisMetadataValue{"team": "shop"}}
-		}, false, true},
-		"no labels of Pods": {func(s *flotillav1.RedisSpec) { s.PodMetadata = &flotillav1.RedisPodMetadata{} }, false, false},
-		"service":           {func(s *flotillav1.RedisSpec) { s.Service.Type = corev1.ServiceTypeLoadBalancer }, false, false},
-		"no budget":         {func(s *flotillav1.RedisSpec) { s.PodDisruptionBudget.Enabled = new(false) }, false, false},
-		"supervised":        {func(s *flotillav1.RedisSpec) { s.UpdateStrategy.Primary = flotillav1.RedisPrimarySupervised }, false, false},
-		"min replicas":      {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, false, true},
-		"port":              {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
-		"auth":              {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := podHash(&base, "v1")
-			changed := spec(redisOf(tc.mutate))
-			after := podHash(&changed, "v1")
-			if (before != after) != tc.restart || follows(after, before) == tc.wiring {
-				t.Errorf("hash goes from %s to %s, want another: %t, another wiring: %t", before, after, tc.restart, tc.wiring)
-			}
-		})
-	}
-	// A known value, so that a new manager notices when it would restart every Pod there is.
-	if got, want := podHash(&base, "v1"), "c115440094566fcb-3fa1d90dbc178817"; got != want {
-		t.Errorf("the hash of an unchanged spec is %s, want %s", got, want)
-	}
-}
-
-func TestPodHash_of_a_new_manager_restarts_nothing(t *testing.T) {
-	for name, tc := range map[string]struct {
-		mutate    func(*flotillav1.RedisSpec)
-		passwords []string
-		want      string
-	}{
-		"without a password": {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, []string{""}, "72861d94ea2d00e5-3fa1d90dbc178817"},
-		"two passwords":      {func(*flotillav1.RedisSpec) {}, []string{"v1", "v2"}, "c115440094566fcb.32e1f418c6c159f2-3fa1d90dbc178817"},
-		"much of everything": {func(s *flotillav1.RedisSpec) {
-			s.Image, s.Port, s.PodAntiAffinity, s.PriorityClassName, s.RuntimeClassName = "valkey/valkey:9.0", 7000, "Required", "high", "fast"
-			s.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("2")}
-			s.Persistence = flotillav1.RedisPersistence{Mode: "RDB", AppendFsync: "always"}
-			s.Config = map[string]flotillav1.ConfigValue{"hz": "20"}
-			s.NodeSelector = map[string]string{"disk": "ssd"}
-			s.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}}
-			s.TerminationGracePeriodSeconds = ptr.To[int64](90)
-		}, []string{"v1"}, "353f5f8ca593444c-b57da09b0348c837"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := spec(redisOf(tc.mutate))
-			if got := podHash(&s, tc.passwords...); got != tc.want {
-				t.Errorf("the hash of an unchanged spec is %s, want %s: every such Pod would be restarted", got, tc.want)
-			}
-		})
-	}
-}
-
-func TestFollows_tells_which_passwords_can_be_rolled(t *testing.T) {
-	base := spec(redisOf())
-	for name, tc := range map[string]struct {
-		from, to []string
-		want     bool
-	}{
-		"the same":                           {[]string{"old"}, []string{"old"}, true},
-		"another, without the previous one":  {[]string{"old"}, []string{"new"}, false},
-		"another, with the previous one":     {[]string{"old"}, []string{"old", "new"}, true},
-		"the previous one is dropped":        {[]string{"old", "new"}, []string{"new"}, true},
-		"the rotation is taken back":         {[]string{"old", "new"}, []string{"old"}, true},
-		"a previous one that never was":      {[]string{"old"}, []string{"wrong", "new"}, false},
-		"another rotation before the end":    {[]string{"old", "new"}, []string{"new", "newer"}, true},
-		"the previous one is dropped early":  {[]string{"old"}, []string{"new"}, false},
-		"a third one in place of the second": {[]string{"old", "new"}, []string{"newer"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := follows(podHash(&base, tc.to...), podHash(&base, tc.from...)); got != tc.want {
-				t.Errorf("Pods can be replaced one by one: %t, want %t", got, tc.want)
-			}
-		})
-	}
-	elsewhere := spec(redisOf(func(s *flotillav1.RedisSpec) { s.Port = 7000 }))
-	if follows(podHash(&elsewhere, "old", "new"), podHash(&base, "old")) {
-		t.Error("Pods on another port can be replaced one by one")
-	}
-}
-
 func TestTopology_survives_a_round_trip(t *testing.T) {
 	redis := redisOf(func(s *flotillav1.RedisSpec) { s.Replicas = ptr.To[int32](3) })
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	want := topology{initialized: true, passwordGenerated: true, addresses: map[string]string{"primary": "10.0.0.1", "0": "fd00::1"}}
 	text := renderTopology(redis, &s, want, true)
 	if diff := cmp.Diff(want, parseTopology(text), cmp.AllowUnexported(topology{})); diff != "" {

@@ -17,14 +17,14 @@ import (
 
 const (
 	maxMembers = 16
-	// maxListed is how many names a message lists.
+	// maxListed is the number of names that a message lists.
 	maxListed = 3
-	// maxRefusal is how much of an API server's refusal a message quotes.
+	// maxRefusal is the number of bytes of an API server's refusal that a message quotes.
 	maxRefusal = 256
 )
 
-// report returns the status of the Redis from what was seen and planned, and from the error of the pass. It sets every
-// field and condition that a member has.
+// report returns the status of the Redis from the state, the plan, and the error of the pass. It sets all fields and
+// conditions that a member has.
 func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flotillav1.RedisStatus {
 	after := *before.DeepCopy()
 	after.ObservedGeneration = s.redis.Generation
@@ -36,7 +36,7 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 	if *s.spec.Replicas > 0 {
 		after.Primary = podName(s.redis.Name, 0)
 	}
-	// The selector stands for "has been set up": from then on what is missing is created again, not created.
+	// The selector marks that the Redis has been set up: from then on a missing child is recreated, not created.
 	if complete(s) {
 		after.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selectorLabels(s.redis.Name)})
 	}
@@ -63,7 +63,7 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionObjectsAltered)
 	}
 	if s.redis.Spec.Placement != nil {
-		set(&after.Conditions, is(flotillav1.ConditionPlacementIgnored, true, flotillav1.ReasonPlacementInMember, "Placement only means something on the hub"), s)
+		set(&after.Conditions, is(flotillav1.ConditionPlacementIgnored, true, flotillav1.ReasonPlacementInMember, "Placement has an effect on the hub only"), s)
 	} else {
 		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionPlacementIgnored)
 	}
@@ -78,7 +78,7 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 	return after
 }
 
-// counts are of Pods below the number of replicas, except readyOfAll.
+// counts only include Pods below the number of replicas, except for readyOfAll.
 type counts struct {
 	ready, updated, readyOfAll int32
 	notReady, stale            []string
@@ -102,12 +102,12 @@ func count(s *state, p plan, before flotillav1.RedisStatus) counts {
 		case found && pod.hash != p.hash:
 			c.stale = append(c.stale, pod.name)
 		case found && !pod.deleting:
-			// A Pod on its way out is not counted, but it is not stale either: whoever deleted it changed no spec.
+			// A terminating Pod is not counted, but it is not stale either: its deletion is no change of the spec.
 			c.updated++
 		}
 	}
 	if p.hash == "" {
-		// What Pods should carry is not known, so the last number stands.
+		// The desired hash is unknown, so the last number is kept.
 		c.updated, c.stale = min(before.UpdatedReplicas, int32(len(s.pods))), nil
 	}
 	return c
@@ -128,12 +128,12 @@ func members(pods []pod) []flotillav1.RedisMember {
 	return list
 }
 
-// complete tells whether every child is there.
+// complete reports whether every child exists.
 func complete(s *state) bool {
 	return s.statefulSet != nil && s.configMap != nil && s.record != nil && (s.budget != nil || !*s.spec.PodDisruptionBudget.Enabled) && len(s.services) == len(renderServices(s.redis, &s.spec))
 }
 
-// refusal turns an error that only a person can end into a reason; empty for others, which are tried again.
+// refusal returns the reason of an error that only a person can resolve, or "" for errors that are retried.
 func refusal(failure error) (reason, message string) {
 	var status apierrors.APIStatus
 	switch {
@@ -153,8 +153,8 @@ func refusal(failure error) (reason, message string) {
 	return reason, sentence(message)
 }
 
-// readySince moves the transition time of a Ready that has held for the last Pod's sake: a Pod that was deleted and came
-// back Ready between two passes was away all the same. The time also tells the next pass which Pods are new.
+// readySince moves the transition time of a Ready condition to that of the last Pod: a Pod that was deleted and became
+// Ready again between two passes was unavailable meanwhile. The next pass uses the time to recognise new Pods.
 func readySince(after *flotillav1.RedisStatus, s *state) {
 	ready := apimeta.FindStatusCondition(after.Conditions, flotillav1.ConditionReady)
 	if ready == nil || !slices.ContainsFunc(s.pods, func(p pod) bool { return p.created.After(ready.LastTransitionTime.Time) }) {

@@ -20,16 +20,17 @@ import (
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 var reportedAt = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// stateOf is a Redis of two Pods that is well, before it is changed.
+// stateOf returns the state of a healthy Redis with two Pods, for modification.
 func stateOf(mutate ...func(*state)) *state {
 	redis := redisOf(func(s *flotillav1.RedisSpec) { s.Replicas = ptr.To[int32](2) })
-	s := &state{redis: redis, spec: spec(redis), now: reportedAt, statefulSet: &appsv1.StatefulSet{}, services: map[string]*corev1.Service{}, claims: map[int32]*corev1.PersistentVolumeClaim{}}
+	s := &state{redis: redis, spec: redisspec.Of(redis), now: reportedAt, statefulSet: &appsv1.StatefulSet{}, services: map[string]*corev1.Service{}, claims: map[int32]*corev1.PersistentVolumeClaim{}}
 	s.password = password{exists: true, version: "v1"}
-	hash := podHash(&s.spec, "v1")
+	hash := redisspec.PodHash(&s.spec, "v1")
 	for ordinal := range int32(2) {
 		s.claims[ordinal] = claimOf(ordinal, "1Gi")
 		s.pods = append(s.pods, pod{name: podName("web", ordinal), ordinal: ordinal, hash: hash, ready: true, created: reportedAt.Add(-time.Hour), changed: reportedAt.Add(-time.Hour)})
@@ -43,11 +44,11 @@ func stateOf(mutate ...func(*state)) *state {
 // hashAgain gives the Pods the hash of the spec after a change.
 func (s *state) hashAgain() {
 	for i := range s.pods {
-		s.pods[i].hash = podHash(&s.spec, "v1")
+		s.pods[i].hash = redisspec.PodHash(&s.spec, "v1")
 	}
 }
 
-// wellConditions are those of stateOf, which has no bound of its memory.
+// wellConditions are the conditions of stateOf, which has no memory limit.
 var wellConditions = map[string]string{
 	"ConfigApplied": "True Updated", "DataAtRisk": "True MaxMemoryUnset", "Degraded": "False None", "EmptyPrimaryBlocked": "False None",
 	"Paused": "False None", "PodsCreated": "True PodsExist", "PrimaryAvailable": "True PrimaryReady", "Progressing": "False Settled", "Ready": "True AllReplicasReady",
@@ -60,7 +61,7 @@ func TestReport(t *testing.T) {
 		mutate  func(*state)
 		failure error
 		ready   string
-		// others are the conditions that differ from those of a Redis that is well.
+		// others are the conditions that differ from those of a healthy Redis.
 		others []string
 	}{
 		"well": {mutate: func(*state) {}, ready: "True AllReplicasReady"},
@@ -120,7 +121,7 @@ func TestReport(t *testing.T) {
 			mutate: func(s *state) { s.spec.Paused = true }, ready: "True AllReplicasReady", others: []string{"Paused=True Paused", "Progressing=False Paused"},
 		},
 		"ephemeral": {
-			mutate: func(s *state) { s.spec.Storage.Type = "EmptyDir"; s.pods[0].hash = podHash(&s.spec, "v1") }, ready: "True AllReplicasReady",
+			mutate: func(s *state) { s.spec.Storage.Type = "EmptyDir"; s.pods[0].hash = redisspec.PodHash(&s.spec, "v1") }, ready: "True AllReplicasReady",
 			others: []string{"DataAtRisk=True Ephemeral", "StorageReady=True Ephemeral"},
 		},
 		"placed in a member": {
@@ -176,7 +177,7 @@ func TestRecreatedPods(t *testing.T) {
 			}
 			after := report(before, s, planFor(s), nil)
 			if again := recreatedPods(s, after); len(again) > 0 {
-				t.Errorf("%v would be told twice", again)
+				t.Errorf("%v would be reported twice", again)
 			}
 		})
 	}

@@ -10,27 +10,29 @@ import (
 	"time"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 const (
-	// rolloutDeadline is how long a replaced Pod may take before its rollout counts as blocked. Waiting goes on after it.
+	// rolloutDeadline is how long a replaced Pod may take before its rollout counts as blocked. The rollout continues to
+	// wait.
 	rolloutDeadline = 10 * time.Minute
-	// primaryGrace keeps a failing probe or two, in the middle of a rollout, from costing the primary its turn as the last.
+	// primaryGrace tolerates a few failures of the primary's probe during a rollout, so that it is still replaced last.
 	primaryGrace = 30 * time.Second
 )
 
-// rollout is what to do next to bring all Pods to the current spec.
+// rollout is the next step of bringing all Pods to the current spec.
 type rollout struct {
 	// replace are the Pods to delete now; the StatefulSet creates them again from its template.
 	replace []pod
-	// reason and blocked say why the rollout has stopped, as a condition does; empty when it has not.
+	// reason and blocked explain why the rollout has stopped, and are empty if it has not.
 	reason, blocked string
-	// recheck is when time alone may change the answer; zero when it will not.
+	// recheck is when time alone may change the decision, or zero.
 	recheck time.Duration
 }
 
-// rolloutOf plans the rollout, and leaves the primary to a person where the spec says so. A primary that does not serve
-// is not worth waiting with.
+// rolloutOf plans the rollout, and waits for an approval of the primary if the spec requires one. A primary that does
+// not serve is replaced without an approval.
 func rolloutOf(s *state, hash string, pods []pod) rollout {
 	next := planRollout(hash, *s.spec.Replicas, pods, s.now)
 	if s.absent.overdue(s.now) && len(next.replace) == 0 && next.blocked == "" {
@@ -40,16 +42,16 @@ func rolloutOf(s *state, hash string, pods []pod) rollout {
 	if primary < 0 || s.spec.UpdateStrategy.Primary != flotillav1.RedisPrimarySupervised || s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] == hash {
 		return next
 	}
-	return rollout{reason: flotillav1.ReasonWaitingForApproval, blocked: fmt.Sprintf("The update waits with Pod %s, which takes the writes; let it go on with annotation %s=%s",
+	return rollout{reason: flotillav1.ReasonWaitingForApproval, blocked: fmt.Sprintf("The update waits before it replaces Pod %s, the primary; approve it with annotation %s=%s",
 		next.replace[primary].name, flotillav1.AnnotationApprovePrimaryUpdate, hash)}
 }
 
-// planRollout decides which Pods to replace next. Replicas go first, the highest ordinal first, each Ready before the
-// next, and the primary last. Pods that could not talk to each other half-way go together.
+// planRollout decides which Pods to replace next. Replicas come first, the highest ordinal first, each Ready before the
+// next, and the primary last. Pods that could not communicate during a partial update are replaced together.
 func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {
 	next := nextInRollout(hash, replicas, pods, now)
 	if at := slices.IndexFunc(next.replace, func(p pod) bool { return p.risk != nil }); at >= 0 {
-		// Better none than some: Pods that are to go together cannot talk to those that stay.
+		// Replace none rather than some: Pods that are replaced together cannot communicate with the others.
 		return rollout{reason: next.replace[at].risk.reason, blocked: next.replace[at].risk.message}
 	}
 	return next
@@ -61,25 +63,25 @@ func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollo
 
 	stale := filter(pods, func(p pod) bool { return p.hash != hash && !p.deleting })
 	if len(stale) == 0 {
-		// Nothing waits any more. What is broken for good may be what the update has made of the last Pod, which a person
-		// has to hear; a Pod that takes its time, or that guards its data, has conditions of its own.
+		// The rollout is complete. A Pod that is permanently broken may be the result of the update and is reported; a Pod
+		// that is slow, or that protects its data, has its own conditions.
 		broken := filter(pods, func(p pod) bool { return p.broken && p.emptyVolume == "" })
 		return blockedBy(hash, broken, now)
 	}
-	if together := filter(stale, func(p pod) bool { return !follows(hash, p.hash) }); len(together) > 0 {
+	if together := filter(stale, func(p pod) bool { return !redisspec.Follows(hash, p.hash) }); len(together) > 0 {
 		return rollout{replace: together}
 	}
 	if stopped := blockedBy(hash, pods, now); stopped.blocked != "" {
 		return stopped
 	}
 	if at := slices.IndexFunc(pods, func(p pod) bool { return p.stuck }); at >= 0 {
-		return rollout{reason: pods[at].reason, blocked: fmt.Sprintf("Pod %s does not end: %s", pods[at].name, pods[at].why)}
+		return rollout{reason: pods[at].reason, blocked: fmt.Sprintf("Pod %s does not terminate: %s", pods[at].name, pods[at].why)}
 	}
-	// One at a time: a Pod that is going, or has not been created again, is the one.
+	// One at a time: a Pod that is terminating, or has not been created again, is the one.
 	if len(pods) < int(replicas) || slices.ContainsFunc(pods, func(p pod) bool { return p.deleting }) {
 		return rollout{recheck: untilDeadline(hash, pods, now)}
 	}
-	// A stale Pod that does not serve loses nothing by being replaced, and may be what the others wait for.
+	// A stale Pod that does not serve can be replaced without loss, and the other Pods may be waiting for it.
 	down := filter(stale, func(p pod) bool { return !p.ready })
 	if len(down) > 0 && down[0].ordinal > 0 {
 		return rollout{replace: down[:1]}
@@ -97,7 +99,7 @@ func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollo
 	return rollout{replace: stale[:1]}
 }
 
-// blockedBy says which Pod, started with the current spec, does not become Ready.
+// blockedBy returns the Pod with the current spec that does not become Ready.
 func blockedBy(hash string, pods []pod, now time.Time) rollout {
 	for _, p := range pods {
 		switch {
@@ -115,7 +117,7 @@ func blockedBy(hash string, pods []pod, now time.Time) rollout {
 	return rollout{}
 }
 
-// untilDeadline returns how long until the first starting Pod counts as blocked.
+// untilDeadline returns the time until the first starting Pod counts as blocked.
 func untilDeadline(hash string, pods []pod, now time.Time) time.Duration {
 	var next time.Duration
 	for _, p := range pods {

@@ -70,7 +70,7 @@ func TestPlanRollout(t *testing.T) {
 		"Pods above the replicas do not count": {replicas: 1, pods: []pod{at(0, current), at(1, old), at(2, old, broken)}},
 		"another wiring takes all at once":     {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere, deleting), at(2, current, broken)}, want: []string{"web-0"}},
 		"another wiring takes all stale":       {replicas: 3, pods: []pod{at(0, elsewhere), at(1, elsewhere), at(2, elsewhere)}, want: []string{"web-2", "web-1", "web-0"}},
-		"a broken Pod alone is told":           {replicas: 1, pods: []pod{at(0, current, broken)}, reason: "ImageUnavailable", blocked: "Pod web-0 does not become Ready with the current spec: ImagePullBackOff"},
+		"a broken Pod alone is reported":       {replicas: 1, pods: []pod{at(0, current, broken)}, reason: "ImageUnavailable", blocked: "Pod web-0 does not become Ready with the current spec: ImagePullBackOff"},
 		"nothing stale waits for a slow Pod":   {replicas: 2, pods: []pod{at(0, current), at(1, current, since(time.Hour))}},
 		"a Pod whose volume is lost stays":     {replicas: 2, pods: []pod{at(0, old), at(1, old, atRisk)}, reason: "VolumeLost", blocked: "Its volume is lost"},
 		"a volume at risk later holds nothing": {replicas: 2, pods: []pod{at(0, old, atRisk), at(1, old)}, want: []string{"web-1"}},

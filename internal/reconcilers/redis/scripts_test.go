@@ -13,16 +13,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// The stubs stand for the programs of an image. The client answers from files, so that tests say what each host says.
+// The stubs replace the programs of an image. The client answers from files, so that tests define the answer of each host.
 const (
 	serverStub = "#!/bin/sh\nprintf 'args: %s\\n' \"$*\"\nprintf 'password in environment: %s\\n' \"${REDISCLI_AUTH-none}\"\nwhile IFS= read -r line; do printf '%s\\n' \"$line\"; done\n"
 	clientStub = "#!/bin/sh\nhost=$2\nshift 4\nprintf '%s\\n' \"$*\" >>\"$ANSWERS/asked\"\nif [ -e \"$ANSWERS/$host $*\" ]; then while IFS= read -r line; do printf '%s\\n' \"$line\"; done <\"$ANSWERS/$host $*\"; else printf 'Could not connect to Redis at %s\\n' \"$host\" >&2; exit 1; fi\n" +
 		"[ \"$*\" != auth ] || printf '%s' \"${REDISCLI_AUTH-none}\"\n"
 )
 
-// podDir is the folder that stands for the file system of a Pod.
+// podDir is the folder that represents the file system of a Pod.
 type podDir struct {
 	*testing.T
 	dir string
@@ -87,7 +89,7 @@ func topologyOf(mutate ...func(*topology)) string {
 	redis := redisOf()
 	replicas := int32(2)
 	redis.Spec.Replicas = &replicas
-	s := spec(redis)
+	s := redisspec.Of(redis)
 	var record topology
 	for _, m := range mutate {
 		m(&record)

@@ -6,7 +6,6 @@ package redis
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -24,7 +23,7 @@ func primarySentence(s *state) string {
 	case !found:
 		return fmt.Sprintf("Pod %s does not exist", podName(s.redis.Name, 0))
 	case primary.stuck:
-		return fmt.Sprintf("Pod %s does not end: %s", primary.name, primary.why)
+		return fmt.Sprintf("Pod %s does not terminate: %s", primary.name, primary.why)
 	case primary.deleting:
 		return fmt.Sprintf("Pod %s is being deleted", primary.name)
 	case primary.why != "":
@@ -34,7 +33,7 @@ func primarySentence(s *state) string {
 	}
 }
 
-// notReadySentence counts the Pods that are Ready, and says of the worst of the others what is wrong.
+// notReadySentence counts the Pods that are Ready, and describes the problem of the worst of the others.
 func notReadySentence(s *state, c counts) string {
 	text := fmt.Sprintf("%d of %d Pods are Ready, not %s", c.ready, *s.spec.Replicas, list(c.notReady))
 	if ill := worstPod(s); ill != nil {
@@ -46,8 +45,8 @@ func notReadySentence(s *state, c counts) string {
 	return text
 }
 
-// worstPod returns the Pod to tell of first: the primary, then one that waiting does not help. It is nil when of no Pod
-// anything is known to be wrong.
+// worstPod returns the Pod to report first: the primary, then one whose problem does not resolve by itself. It is nil
+// if no problem is known.
 func worstPod(s *state) *pod {
 	var worst *pod
 	for i := range s.pods {
@@ -62,7 +61,7 @@ func worstPod(s *state) *pod {
 	return worst
 }
 
-// emptySentence quotes what the start script said, which comes from the member, and says what a person can do.
+// emptySentence quotes the start script, whose output comes from the member, and adds what a person can do.
 func emptySentence(s *state, primary pod) string {
 	text := sentence(fmt.Sprintf("Pod %s does not serve: %s", primary.name, primary.emptyVolume))
 	if claim := s.claims[0]; claim != nil {
@@ -73,15 +72,15 @@ func emptySentence(s *state, primary pod) string {
 
 func updateSentence(s *state, c counts) string {
 	if len(c.stale) == 0 {
-		return fmt.Sprintf("%d of %d Pods carry the current spec, and %d are Ready", c.updated, *s.spec.Replicas, c.ready)
+		return fmt.Sprintf("%d of %d Pods have the current spec, and %d are Ready", c.updated, *s.spec.Replicas, c.ready)
 	}
-	return fmt.Sprintf("%d of %d Pods carry the current spec, not %s", c.updated, *s.spec.Replicas, list(c.stale))
+	return fmt.Sprintf("%d of %d Pods have the current spec, not %s", c.updated, *s.spec.Replicas, list(c.stale))
 }
 
-// list names the first few: "a, b, c and 3 more".
+// list joins the first few names: "a, b, c and 3 more".
 func list(names []string) string { return text.List(names, maxListed) }
 
-// sentence makes a message of ours from a text that a member wrote: one line, bounded, a capital and no period.
+// sentence converts a text from a member to a message: one line of limited length, with a capital and without a period.
 func sentence(said string) string {
 	said = clause(said)
 	first, size := utf8.DecodeRuneInString(said)
@@ -91,10 +90,10 @@ func sentence(said string) string {
 	return string(unicode.ToUpper(first)) + said[size:]
 }
 
-// clause makes somebody else's words fit to stand inside a sentence of ours.
+// clause converts a text from a member so that it can be part of a sentence.
 func clause(said string) string {
-	return strings.TrimRight(strings.TrimSpace(text.Cut(text.Line(said), maxRefusal)), ".")
+	return text.Clause(said, maxRefusal)
 }
 
-// asStatus finds the API server's answer in an error, the first of joined ones.
+// asStatus returns the first API status in an error, also among joined ones.
 func asStatus(err error, status *apierrors.APIStatus) bool { return errors.As(err, status) }

@@ -23,12 +23,13 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/controller"
 )
 
 // Setup adds the controller to the manager. It watches members only.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.Recorder, clk clock.PassiveClock, workers int) error {
 	reconciler := &Reconciler{Members: members, Recorder: recorder, Clock: clk}
-	controller, err := clusters.NewController("redis", mgr, members, workers, reconciler)
+	c, err := controller.New("redis", mgr, members, workers, reconciler)
 	if err != nil {
 		return err
 	}
@@ -38,23 +39,23 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.
 		}
 	})
 	sources := []mcsource.TypedSource[client.Object, clusters.Request]{
-		clusters.Watch(&flotillav1.Redis{}, clusters.ToSelf[*flotillav1.Redis], redisChanged),
-		clusters.Watch(&appsv1.StatefulSet{}, toOwner[*appsv1.StatefulSet], statefulSetChanged),
-		clusters.Watch(&corev1.Pod{}, toOwner[*corev1.Pod], podChanged),
-		clusters.Watch(&corev1.Service{}, toOwner[*corev1.Service], serviceChanged),
-		clusters.Watch(&corev1.ConfigMap{}, toOwner[*corev1.ConfigMap], nil),
-		clusters.Watch(&policyv1.PodDisruptionBudget{}, toOwner[*policyv1.PodDisruptionBudget], budgetChanged),
-		clusters.Watch(&corev1.PersistentVolumeClaim{}, toOwner[*corev1.PersistentVolumeClaim], claimChanged),
+		controller.Watch(&flotillav1.Redis{}, controller.ToSelf[*flotillav1.Redis], redisChanged),
+		controller.Watch(&appsv1.StatefulSet{}, toOwner[*appsv1.StatefulSet], statefulSetChanged),
+		controller.Watch(&corev1.Pod{}, toOwner[*corev1.Pod], podChanged),
+		controller.Watch(&corev1.Service{}, toOwner[*corev1.Service], serviceChanged),
+		controller.Watch(&corev1.ConfigMap{}, toOwner[*corev1.ConfigMap], nil),
+		controller.Watch(&policyv1.PodDisruptionBudget{}, toOwner[*policyv1.PodDisruptionBudget], budgetChanged),
+		controller.Watch(&corev1.PersistentVolumeClaim{}, toOwner[*corev1.PersistentVolumeClaim], claimChanged),
 	}
 	for _, source := range sources {
-		if err := controller.MultiClusterWatch(source); err != nil {
+		if err := c.MultiClusterWatch(source); err != nil {
 			return fmt.Errorf("watching the members: %w", err)
 		}
 	}
 	return nil
 }
 
-// toOwner maps what belongs to a Redis to it by label: Pods and claims have no owner reference to it.
+// toOwner maps the objects of a Redis to it by label: Pods and claims have no owner reference to it.
 func toOwner[T client.Object](_ context.Context, clusterName multicluster.ClusterName, _ cluster.Cluster, obj T) []clusters.Request {
 	name := obj.GetLabels()[flotillav1.LabelRedis]
 	if name == "" {
@@ -64,7 +65,7 @@ func toOwner[T client.Object](_ context.Context, clusterName multicluster.Cluste
 	return []clusters.Request{{ClusterName: clusterName, Request: reconcile.Request{NamespacedName: key}}}
 }
 
-// metaChanged tells whether metadata that a pass reads or owns has changed.
+// metaChanged reports whether metadata that a pass reads or owns has changed.
 func metaChanged(before, after client.Object) bool {
 	return before.GetUID() != after.GetUID() ||
 		before.GetGeneration() != after.GetGeneration() ||
@@ -74,17 +75,17 @@ func metaChanged(before, after client.Object) bool {
 		!equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences())
 }
 
-// redisChanged leaves out the status, which the passes write themselves.
+// redisChanged ignores the status, which passes write themselves.
 func redisChanged(before, after *flotillav1.Redis) bool {
 	return metaChanged(before, after) || !equality.Semantic.DeepEqual(before.Finalizers, after.Finalizers)
 }
 
-// statefulSetChanged leaves out the counts, which follow from the Pods.
+// statefulSetChanged ignores the counts, which follow from the Pods.
 func statefulSetChanged(before, after *appsv1.StatefulSet) bool {
 	return metaChanged(before, after) || before.Status.ObservedGeneration != after.Status.ObservedGeneration
 }
 
-// podChanged leaves out probes, addresses and the other conditions.
+// podChanged ignores probes, addresses and other conditions.
 func podChanged(before, after *corev1.Pod) bool {
 	readyBefore, readyAfter := podCondition(before, corev1.PodReady), podCondition(after, corev1.PodReady)
 	return metaChanged(before, after) ||
@@ -107,7 +108,7 @@ func serviceChanged(before, after *corev1.Service) bool {
 	return metaChanged(before, after) || !equality.Semantic.DeepEqual(before.Spec, after.Spec)
 }
 
-// budgetChanged leaves out the status, which follows from the Pods.
+// budgetChanged ignores the status, which follows from the Pods.
 func budgetChanged(before, after *policyv1.PodDisruptionBudget) bool {
 	return metaChanged(before, after)
 }

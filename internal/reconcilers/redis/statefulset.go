@@ -30,12 +30,12 @@ const (
 
 	// redisUser is the user of the official images.
 	redisUser = 999
-	// startupFailures gives a server ten minutes to listen; loading data comes after that and counts as alive.
+	// startupFailures gives a server ten minutes to listen; loading data happens after that and counts as alive.
 	startupFailures = 600
 )
 
-// renderStatefulSet renders the Pods, which are started with the ConfigMap of that name. live is the one that is there, or
-// nil: what is immutable stays as at birth.
+// renderStatefulSet renders the StatefulSet, whose Pods start with the ConfigMap of that name. live is the existing one
+// or nil: immutable fields keep their values.
 func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, config string, live *appsv1.StatefulSet) *appsv1.StatefulSet {
 	set := &appsv1.StatefulSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
@@ -65,7 +65,7 @@ func renderStatefulSet(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, c
 	return set
 }
 
-// renderPodMetadata puts ours on top of what the user asks for: what finds the Pods depends on it.
+// renderPodMetadata overrides the user's metadata with that of the operator, by which the Pods are found.
 func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, config string) metav1.ObjectMeta {
 	labels, annotations := map[string]string{}, map[string]string{}
 	if s.PodMetadata != nil {
@@ -126,7 +126,8 @@ func renderContainer(s *flotillav1.RedisSpec) corev1.Container {
 		Ports:           []corev1.ContainerPort{{Name: portName, ContainerPort: s.Port, Protocol: corev1.ProtocolTCP}},
 		Env: []corev1.EnvVar{
 			{Name: "FLOTILLA_POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
-			// The port is fixed for the life of a Pod, unlike the mounted ConfigMap: its probes must ask where it listens.
+			// The port is fixed for the life of a Pod, unlike the mounted ConfigMap, because its probes must use the port of its
+			// server.
 			{Name: "FLOTILLA_PORT", Value: fmt.Sprint(s.Port)},
 		},
 		Resources: s.Resources,
@@ -174,7 +175,7 @@ func renderVolumes(redis *flotillav1.Redis, s *flotillav1.RedisSpec, config stri
 				DefaultMode: ptr.To[int32](0o440),
 				Sources: []corev1.VolumeProjection{
 					secretProjection(ref.Name, ref.Key, flotillav1.RedisSecretKeyPassword, nil),
-					// It comes and goes with each rotation, under the Pods that run.
+					// The file appears and disappears with each rotation, while Pods run.
 					secretProjection(ref.Name, previousKey(ref.Key), flotillav1.RedisSecretKeyPrevious, new(true)),
 				},
 			}},
@@ -201,7 +202,7 @@ func secretProjection(name, key, path string, optional *bool) corev1.VolumeProje
 	}}
 }
 
-// renderSpread counts the Pods of this Redis where the user does not say which to count.
+// renderSpread selects the Pods of this Redis if the user sets no labelSelector.
 func renderSpread(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.TopologySpreadConstraint {
 	var constraints []corev1.TopologySpreadConstraint
 	for _, constraint := range s.TopologySpreadConstraints {
@@ -213,7 +214,7 @@ func renderSpread(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []corev1.Top
 	return constraints
 }
 
-// renderAffinity adds what podAntiAffinity asks for to what the user does.
+// renderAffinity adds the podAntiAffinity to the user's affinity.
 func renderAffinity(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.Affinity {
 	affinity := &corev1.Affinity{}
 	if s.Affinity != nil {

@@ -13,17 +13,17 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// volumeReasons are what may be wrong with a volume, the worst first, with the sentence that follows the names.
+// volumeReasons are the problems of volumes, the worst one first, each with a message for the names.
 var volumeReasons = []struct{ reason, sentence string }{
 	{flotillav1.ReasonVolumeLost, "The volume of %s is lost; restore it, or delete the claim and its Pod to start that Pod without data"},
-	{flotillav1.ReasonVolumeDeleting, "%s is being deleted and ends with its Pod, which is not replaced meanwhile; take a copy of the data before that Pod goes"},
+	{flotillav1.ReasonVolumeDeleting, "%s is being deleted and is removed with its Pod, which is not replaced meanwhile; copy the data before that Pod terminates"},
 	{flotillav1.ReasonExpansionRefused, "%s"},
-	{flotillav1.ReasonExpansionInfeasible, "%s cannot grow to the size asked for; the events of the claim say why"},
+	{flotillav1.ReasonExpansionInfeasible, "%s cannot grow to the requested size; see the events of the claim"},
 	{flotillav1.ReasonVolumesPending, "Not bound: %s"},
-	{flotillav1.ReasonExpanding, "Not of the size asked for yet: %s"},
+	{flotillav1.ReasonExpanding, "Not of the requested size yet: %s"},
 }
 
-// volumeReason says what is wrong with a claim; empty when it is bound and of its size.
+// volumeReason returns the problem of a claim, or "" if it is bound and has the requested size.
 func volumeReason(claim *corev1.PersistentVolumeClaim, s *flotillav1.RedisSpec) string {
 	switch {
 	case claim == nil:
@@ -43,13 +43,13 @@ func volumeReason(claim *corev1.PersistentVolumeClaim, s *flotillav1.RedisSpec) 
 	}
 }
 
-// smaller tells whether a volume is known to be smaller than the spec asks for.
+// smaller reports whether a volume is known to be smaller than the spec requests.
 func smaller(have corev1.ResourceList, s *flotillav1.RedisSpec) bool {
 	size, known := have[corev1.ResourceStorage]
 	return known && size.Cmp(s.Storage.Size) < 0
 }
 
-// largerClaims names the claims of Pods that are asked for that ask for more than the spec.
+// largerClaims returns the claims of desired Pods that request more than the spec.
 func largerClaims(s *state) []string {
 	var names []string
 	for ordinal := range *s.spec.Replicas {
@@ -61,7 +61,7 @@ func largerClaims(s *state) []string {
 	return names
 }
 
-// infeasible tells whether the storage has given up growing a volume.
+// infeasible reports whether the storage cannot expand a volume.
 func infeasible(claim *corev1.PersistentVolumeClaim) bool {
 	switch claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
 	case corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
@@ -76,7 +76,7 @@ func storageReady(s *state) metav1.Condition {
 		return is(flotillav1.ConditionStorageReady, status, reason, message)
 	}
 	if s.spec.Storage.Type == flotillav1.RedisStorageEmptyDir {
-		return condition(true, flotillav1.ReasonEphemeral, "Data is on volumes that end with their Pods")
+		return condition(true, flotillav1.ReasonEphemeral, "Data is on volumes that are deleted with their Pods")
 	}
 	found := map[string][]string{}
 	for ordinal := range *s.spec.Replicas {
@@ -94,16 +94,16 @@ func storageReady(s *state) metav1.Condition {
 	if larger := largerClaims(s); len(larger) > 0 {
 		return condition(true, flotillav1.ReasonLarger, fmt.Sprintf("Every volume is bound; larger than storage.size %s, and left so because volumes do not shrink: %s", &s.spec.Storage.Size, list(larger)))
 	}
-	return condition(true, flotillav1.ReasonBound, "Every volume is bound and of its size")
+	return condition(true, flotillav1.ReasonBound, "Every volume is bound and has the requested size")
 }
 
-// claimsToGrow returns the claims that ask for less than the spec. Those of Pods that are not asked for are left alone,
-// and one that a person has made larger stays so: volumes never shrink.
+// claimsToGrow returns the claims that request less than the spec. Those of Pods that are not desired are not changed,
+// and a claim that a person has enlarged keeps its size: volumes never shrink.
 func claimsToGrow(s *state) []*corev1.PersistentVolumeClaim {
 	var grow []*corev1.PersistentVolumeClaim
 	for ordinal := range *s.spec.Replicas {
 		claim := s.claims[ordinal]
-		// The API server refuses it before the volume is there.
+		// The API server refuses it before the volume is bound.
 		if claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound {
 			continue
 		}
@@ -114,8 +114,9 @@ func claimsToGrow(s *state) []*corev1.PersistentVolumeClaim {
 	return grow
 }
 
-// volumeRisk says why a Pod must not be replaced: the next one would not have its data. A replica whose claim goes gets
-// a new one and copies the primary; of a lost volume nothing comes, and the primary's data is nowhere else for certain.
+// volumeRisk returns why a Pod must not be replaced: its successor would lack the data. A replica whose claim is
+// deleted gets a new one and copies the primary. A lost volume cannot be restored, and the primary's data may exist
+// nowhere else.
 func volumeRisk(s *flotillav1.RedisSpec, name string, ordinal int32, claim *corev1.PersistentVolumeClaim) *problem {
 	if !keepsData(s) {
 		return nil

@@ -19,7 +19,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// bind does what a provisioner and a kubelet would: it binds a claim and gives it the size that it asks for.
+// bind acts as provisioner and kubelet: it binds a claim and sets the requested size.
 func (e *env) bind(names ...string) {
 	e.Helper()
 	for _, name := range names {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 // claimOf is a bound claim of a size, before it is changed.
@@ -101,7 +102,7 @@ func TestStorage(t *testing.T) {
 }
 
 func TestVolumeRisk_is_only_about_data_that_is_kept(t *testing.T) {
-	s := spec(redisOf(func(s *flotillav1.RedisSpec) {
+	s := redisspec.Of(redisOf(func(s *flotillav1.RedisSpec) {
 		s.Persistence = flotillav1.RedisPersistence{Mode: flotillav1.RedisPersistenceNone, AcceptDataLoss: true}
 	}))
 	if risk := volumeRisk(&s, "web-0", 0, nil); risk != nil {

@@ -38,6 +38,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -57,14 +58,14 @@ type env struct {
 	*WithT
 
 	ctx context.Context
-	// passes is the context of the passes, if it is to be another one.
+	// passes is the context of the passes, if it differs from that of the test.
 	passes    context.Context
 	namespace string
 	// nodeName is the node that Pods run on; node-1, which does not exist, unless it is set.
 	nodeName  string
 	cluster   cluster.Cluster
 	clock     *clocktesting.FakePassiveClock
-	directory *directory
+	directory *clusterstest.Directory
 	recorder  *recorder
 	writes    *writes
 	redis     *redis.Reconciler
@@ -105,7 +106,8 @@ func newEnv(t *testing.T) *env {
 		}
 	}
 	e.clock = clocktesting.NewFakePassiveClock(time.Now())
-	e.directory = &directory{cluster: e.cluster, snapshot: clusters.Snapshot{Name: memberName, State: clusters.StateReady}}
+	e.directory = clusterstest.NewDirectory(clusterstest.Ready(memberName))
+	e.directory.Engage(memberName, e.cluster)
 	e.redis = &redis.Reconciler{Members: e.directory, Recorder: e.recorder, Clock: e.clock}
 	return e
 }
@@ -117,8 +119,8 @@ func cachedLists() []client.ObjectList {
 	}
 }
 
-// later moves the clock on by that much from now. Its time stands still between moves, while the API server stamps objects
-// with the real one, which is further on by then.
+// later moves the clock on by that much from now. Its time stands still between moves, while the API server stamps
+// objects with the real one, which is further on by then.
 func (e *env) later(by time.Duration) {
 	now := e.clock.Now()
 	if real := time.Now(); real.After(now) {
@@ -322,13 +324,13 @@ func (e *env) running(name string, replicas int32) {
 	e.recorder.take()
 }
 
-// writes counts what goes to the member's API server.
+// writes counts the writes to the member's API server.
 type writes struct {
 	mu   sync.Mutex
 	seen []string
-	// refuseStatus is what the next write of a status gets; nil lets it through.
+	// refuseStatus is the error of the next write of a status; nil allows it.
 	refuseStatus error
-	// refusePatch says what a patch of an object gets; nil lets all through.
+	// refusePatch returns the error of a patch of an object; nil allows all.
 	refusePatch func(obj client.Object, patch string) error
 	// onApplyFailed, if set, is called after the API server has refused to apply something.
 	onApplyFailed func()
@@ -402,7 +404,7 @@ func (w *writes) newClient(config *rest.Config, options client.Options) (client.
 type recorder struct {
 	mu   sync.Mutex
 	seen []string
-	// notes are all that was ever told.
+	// notes are all recorded notes.
 	notes []string
 }
 
@@ -427,21 +429,6 @@ func (r *recorder) take() []string {
 	r.seen = nil
 	return seen
 }
-
-// directory knows one member.
-type directory struct {
-	cluster  cluster.Cluster
-	snapshot clusters.Snapshot
-}
-
-func (d *directory) Member(multicluster.ClusterName) (cluster.Cluster, error) { return d.cluster, nil }
-
-func (d *directory) Snapshot(multicluster.ClusterName) (clusters.Snapshot, bool) {
-	return d.snapshot, true
-}
-
-func (d *directory) Snapshots() []clusters.Snapshot           { return []clusters.Snapshot{d.snapshot} }
-func (d *directory) Subscribe(func(multicluster.ClusterName)) {}
 
 // configOf returns the name of the ConfigMap that new Pods are started with.
 func (e *env) configOf(name string) string {

@@ -22,46 +22,50 @@ import (
 const (
 	// absentGrace is how long a Pod may be missing before the events of its StatefulSet are read.
 	absentGrace = 15 * time.Second
-	// endGrace is how much longer than its grace period a Pod may take to end.
+	// endGrace is how much longer than its grace period a Pod may take to terminate.
 	endGrace = time.Minute
-	// bindGrace is how long a volume may take to be bound before the scheduler is quoted: until then no node takes its Pod.
+	// bindGrace is how long a volume may take to be bound before the scheduler is quoted; until then no node accepts its
+	// Pod.
 	bindGrace = 15 * time.Second
-	// eventSlack is how much older than the absence of a Pod an event may be that explains it: clocks differ.
+	// eventSlack is how much an event may be older than the absence of the Pod that it explains, because clocks differ.
 	eventSlack = time.Minute
-	// maxEvents bounds the events that are read.
+	// maxEvents limits the number of events that are read.
 	maxEvents = 100
-	// quotaRefusal is how an API server begins to say that a quota is used up.
+	// quotaRefusal begins the refusal of an API server because of an exceeded quota.
 	quotaRefusal = "exceeded quota"
 )
 
-// absence describes the Pods that are asked for and do not exist.
+// absence describes the desired Pods that do not exist.
 type absence struct {
 	names []string
 	since time.Time
-	// refusal is why the first cannot be created, as the StatefulSet controller says it; empty when it has not said so.
+	// refusal is why the first Pod cannot be created, according to the StatefulSet controller, or "".
 	refusal string
 }
 
-// overdue reports whether Pods have been missing for longer than it takes to create them.
+// overdue reports whether Pods have been missing for longer than their creation takes.
 func (a absence) overdue(now time.Time) bool {
 	return len(a.names) > 0 && now.Sub(a.since) >= absentGrace
 }
 
-// sentence says which Pods are missing and what helps.
+// sentence names the missing Pods and the remedy.
 func (a absence) sentence(s *state) string {
-	text := fmt.Sprintf("Pod %s does not exist", list(a.names))
+	text, them := fmt.Sprintf("Pod %s does not exist", list(a.names)), "it"
+	if len(a.names) > 1 {
+		text, them = fmt.Sprintf("Pods %s do not exist", list(a.names)), "them"
+	}
 	if !a.overdue(s.now) {
 		return text
 	}
 	if a.refusal == "" {
-		return fmt.Sprintf("%s, and the StatefulSet controller has not created it; kubectl get events -n %s --field-selector involvedObject.name=%s shows what it tried",
-			text, s.redis.Namespace, s.redis.Name)
+		return fmt.Sprintf("%s, and the StatefulSet controller has not created %s; kubectl get events -n %s --field-selector involvedObject.name=%s shows what it tried",
+			text, them, s.redis.Namespace, s.redis.Name)
 	}
-	return fmt.Sprintf("%s because it cannot be created: %s; raise the quota or correct the policy that refuses it, change what spec asks for, or lower replicas", text, a.refusal)
+	return fmt.Sprintf("%s because the creation is refused: %s; raise the quota or correct the policy that refuses it, change what spec asks for, or lower replicas", text, a.refusal)
 }
 
-// observeAbsence finds the Pods that do not exist, and after a while the event that says why. The condition of the last
-// pass says since when.
+// observeAbsence finds the Pods that do not exist and, after a while, the event with the cause. The previous condition
+// shows since when they are missing.
 func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error {
 	for ordinal := range *s.spec.Replicas {
 		if _, found := s.podAt(ordinal); !found {
@@ -70,13 +74,13 @@ func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error 
 	}
 	s.absent.since = s.now
 	if s.statefulSet == nil {
-		// Nothing creates Pods yet, and Ready says why.
+		// Nothing creates Pods yet, and Ready explains why.
 		return nil
 	}
 	if created := conditionOf(s.redis.Status, flotillav1.ConditionPodsCreated); created.Status == metav1.ConditionFalse {
 		s.absent.since = created.LastTransitionTime.Time
 	}
-	// The clock of the member may be ahead of ours: what seems to lie in the future does not put the end off.
+	// The clock of the member may be ahead: a time in the future must not delay the report.
 	if born := s.statefulSet.CreationTimestamp.Time; born.After(s.absent.since) && !born.After(s.now) {
 		s.absent.since = born
 	}
@@ -87,7 +91,7 @@ func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error 
 	err := reader.List(ctx, &events, client.InNamespace(s.redis.Namespace), client.Limit(maxEvents),
 		client.MatchingFields{"reason": "FailedCreate", "regarding.kind": "StatefulSet", "regarding.name": s.statefulSet.Name})
 	if apierrors.IsForbidden(err) {
-		// The rights of the hub in this member are those of an earlier version.
+		// The hub has the rights of an earlier version in this member.
 		return nil
 	}
 	if err != nil {
@@ -97,7 +101,7 @@ func (s *state) observeAbsence(ctx context.Context, reader client.Reader) error 
 	return nil
 }
 
-// refusalOf returns what the newest event says about the first Pod that is missing.
+// refusalOf returns the explanation in the newest event about the first missing Pod.
 func refusalOf(events []eventsv1.Event, a absence) string {
 	newest, refusal := a.since.Add(-eventSlack), ""
 	for i := range events {
@@ -112,7 +116,7 @@ func refusalOf(events []eventsv1.Event, a absence) string {
 	return refusal
 }
 
-// lastSeen returns when an event happened last, whichever API it was written with.
+// lastSeen returns when an event was last seen, independently of the API that it was written with.
 func lastSeen(event *eventsv1.Event) time.Time {
 	at := event.CreationTimestamp.Time
 	times := []time.Time{event.EventTime.Time, event.DeprecatedLastTimestamp.Time}
@@ -127,7 +131,7 @@ func lastSeen(event *eventsv1.Event) time.Time {
 	return at
 }
 
-// observeNode completes the diagnosis of a Pod that does not end, or does not serve, with the state of its node.
+// observeNode adds the state of the node to the diagnosis of a Pod that does not terminate or does not serve.
 func (s *state) observeNode(ctx context.Context, reader client.Reader, p *pod) error {
 	late := p.deleting && s.now.Sub(p.ends) >= endGrace
 	if p.ready || p.node == "" || !late && (p.deleting || p.why != notReadyYet) {
@@ -140,18 +144,18 @@ func (s *state) observeNode(ctx context.Context, reader client.Reader, p *pod) e
 	switch {
 	case late && trouble != "":
 		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, stuck: true, why: fmt.Sprintf(
-			"it cannot end because its node %s; if that node is off for certain, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or run kubectl delete pod %s -n %s --force --grace-period=0",
+			"it cannot terminate because its node %s; if that node is off for certain, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or run kubectl delete pod %s -n %s --force --grace-period=0",
 			trouble, p.name, s.redis.Namespace)}
 	case late:
 		p.diagnosis = diagnosis{reason: flotillav1.ReasonTerminationStuck, stuck: true, why: fmt.Sprintf(
-			"it should have ended by %s, and its node %s is Ready; look at its finalizers, and at the log of the kubelet there", p.ends.UTC().Format(time.RFC3339), p.node)}
+			"it should have terminated by %s, and its node %s is Ready; look at its finalizers, and at the log of the kubelet there", p.ends.UTC().Format(time.RFC3339), p.node)}
 	case trouble != "":
 		p.diagnosis = diagnosis{reason: flotillav1.ReasonNodeLost, unwritten: p.unwritten, why: fmt.Sprintf("its node %s", trouble)}
 	}
 	return nil
 }
 
-// holdBack leaves out what the scheduler says in the first seconds, in which volumes are bound.
+// holdBack suppresses the message of the scheduler during the first seconds, in which volumes are bound.
 func (p *pod) holdBack(seen *corev1.Pod, now time.Time) {
 	if p.reason != flotillav1.ReasonUnschedulable {
 		return
@@ -165,7 +169,7 @@ func (p *pod) holdBack(seen *corev1.Pod, now time.Time) {
 	}
 }
 
-// nodeTrouble says what is wrong with a node, after its name; empty when it is Ready or cannot be read.
+// nodeTrouble returns what is wrong with a node, to follow its name, or "" if it is Ready or cannot be read.
 func nodeTrouble(ctx context.Context, reader client.Reader, name string) (string, error) {
 	node := &corev1.Node{}
 	err := reader.Get(ctx, client.ObjectKey{Name: name}, node)
@@ -186,14 +190,14 @@ func nodeTrouble(ctx context.Context, reader client.Reader, name string) (string
 	return name + " is not Ready", nil
 }
 
-// podsCreated says whether every Pod that is asked for exists. Its transition time is since when one does not.
+// podsCreated reports whether every desired Pod exists. Its transition time is since when one does not.
 func podsCreated(s *state) metav1.Condition {
 	condition := func(status bool, reason, message string) metav1.Condition {
 		return is(flotillav1.ConditionPodsCreated, status, reason, message)
 	}
 	switch {
 	case len(s.absent.names) == 0:
-		return condition(true, flotillav1.ReasonPodsExist, "Every Pod asked for exists")
+		return condition(true, flotillav1.ReasonPodsExist, "Every desired Pod exists")
 	case s.absent.overdue(s.now):
 		return condition(false, flotillav1.ReasonPodNotCreated, s.absent.sentence(s))
 	default:
@@ -201,7 +205,7 @@ func podsCreated(s *state) metav1.Condition {
 	}
 }
 
-// waited returns when to look again at what a pass waits for; zero when only a watch can change it.
+// waited returns when to check again what a pass waits for, or zero if only a watch event can change it.
 func waited(s *state) time.Duration {
 	var next time.Duration
 	sooner := func(delay time.Duration) {
@@ -229,8 +233,9 @@ func waited(s *state) time.Duration {
 	return next
 }
 
-// pastAbsence lets a spec that asks for less go on although a Pod is missing: it may be refused for what the others have.
-// One replica at most goes before the missing Pod is back, and the primary only when a person approves.
+// pastAbsence lets a spec that requests less continue although a Pod is missing: the Pod may be refused because of what
+// the others use. At most one replica is replaced before the missing Pod exists again, and the primary only after an
+// approval.
 func pastAbsence(s *state, hash string, pods []pod) rollout {
 	pods = filter(pods, func(p pod) bool { return p.ordinal < *s.spec.Replicas })
 	if !slices.ContainsFunc(pods, func(p pod) bool { return p.hash != hash }) {
@@ -255,7 +260,7 @@ func pastAbsence(s *state, hash string, pods []pod) rollout {
 	return blocked
 }
 
-// asksLess reports whether a Pod with these resources asks for less of something than another, and for more of nothing.
+// asksLess reports whether a Pod with these resources requests less of something than another, and more of nothing.
 func asksLess(next, now corev1.ResourceRequirements) bool {
 	less := false
 	for _, lists := range [][2]corev1.ResourceList{{next.Requests, now.Requests}, {next.Limits, now.Limits}} {

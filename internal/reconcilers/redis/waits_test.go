@@ -34,7 +34,7 @@ func (e *env) refuseCreation(podName, cause string) {
 	})
 }
 
-// observeTemplate does what the StatefulSet controller does when a template changes: nothing but to say so.
+// observeTemplate acts as the StatefulSet controller when a template changes: it only observes the generation.
 func (e *env) observeTemplate() {
 	e.Helper()
 	set := &appsv1.StatefulSet{}
@@ -47,7 +47,7 @@ func memory(size string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(size)}}
 }
 
-// withMemory runs web with three Pods that ask for 1Gi each, of which the last is gone.
+// withMemory runs web with three Pods that request 1Gi each, of which the last is missing.
 func (e *env) withMemory() {
 	e.Helper()
 	e.create(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: flotillav1.RedisSpec{Replicas: new(int32(3)), Resources: memory("1Gi")}})
@@ -86,7 +86,7 @@ func TestReconcile_a_pod_that_cannot_be_created_is_explained(t *testing.T) {
 		t.Errorf("%v are replaced while a Pod cannot be created", gone)
 	}
 
-	// Once it is created, the rollout goes on.
+	// Once it is created, the rollout continues.
 	e.runStatefulSet("web", true)
 	e.pass("web")
 	e.expectCondition("web", flotillav1.ConditionPodsCreated, metav1.ConditionTrue, flotillav1.ReasonPodsExist)

@@ -66,7 +66,7 @@ func benchNumbers(kind Kind) any {
 	}}
 }
 
-// unchanged is a pass that has nothing to write.
+// unchanged runs a pass that has nothing to write.
 func unchanged(t testing.TB, kind Kind, before fleet.Object, seen *view) {
 	after := kind.draft(before)
 	report(kind, after, state{view: seen, stale: seen.outdated(kind, before)}, noon.Add(time.Hour))
@@ -75,7 +75,7 @@ func unchanged(t testing.TB, kind Kind, before fleet.Object, seen *view) {
 	}
 }
 
-// TestAllocations_when_nothing_changes bounds what a pass for 100 clusters allocates that has nothing to write.
+// TestAllocations_when_nothing_changes limits the allocations of a pass for 100 clusters that has nothing to write.
 func TestAllocations_when_nothing_changes(t *testing.T) {
 	for _, tc := range []struct {
 		kind Kind

@@ -1,9 +1,9 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollup says on the hub how things are in the members. It writes the status of hub objects, status.placedIn
-// excepted, and the summary and attention of MemberClusters.
+// Package rollup writes the state of the members to the hub: the status of hub objects, except for the fields that
+// placement writes, and the summary and attention of MemberClusters.
 //
-// It reads caches only: that of the hub, and those of members that can be seen. About a member that cannot be seen it
-// repeats what it published last, and about one that this process has not found out about yet it changes nothing.
+// It reads from caches only: that of the hub, and those of visible members. For a member that is not visible it repeats
+// the last published entry, and for a member that this process has not decided on yet it changes nothing.
 package rollup

@@ -10,35 +10,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// Actions and reasons of events that are not reasons of conditions as well.
+// Actions and reasons of events that are not also reasons of conditions.
 const (
 	actionRollUp      = "RollUp"
 	eventClusterReady = "ClusterReady"
 )
 
-// news is what is said about one or more clusters at once.
+// news is the content of an event about one or more clusters.
 type news struct {
 	eventType, reason, note string
 	names                   []string
 }
 
-// change is the entry of a cluster as the last events were about it, and as it is published now.
+// change is the entry of a cluster as of the last events, and as published now.
 type change struct {
-	// before is nil when the cluster is new.
+	// before is nil if the cluster is new.
 	before *flotillav1.ClusterStatus
 	after  flotillav1.ClusterStatus
 }
 
-// changes returns what may be news about clusters, listed or not. before is the list that was published, and omitted is how
-// many clusters it left out: what leaves or enters a list of limited length has not changed for that.
+// changes returns the clusters whose entries may have changed, whether they are listed or not. before is the published
+// list, and omitted the number of clusters that it omits: entering or leaving a list of limited length is no change.
 func changes(clusters []*cluster, before []flotillav1.ClusterStatus, omitted int32) []change {
 	listed := map[string]*flotillav1.ClusterStatus{}
-	// Those that are ready are left out first. After a restart the list is all that is known of the others.
+	// Ready clusters are omitted first. After a restart nothing but the list is known about the others.
 	readyListed := false
 	for i := range before {
 		listed[before[i].Name] = &before[i]
@@ -46,7 +47,7 @@ func changes(clusters []*cluster, before []flotillav1.ClusterStatus, omitted int
 	}
 	var all []change
 	for _, seen := range clusters {
-		known := change{before: cmp.Or(seen.said, listed[seen.Name]), after: *seen.told()}
+		known := change{before: cmp.Or(seen.said, listed[seen.Name]), after: *seen.lastEntry()}
 		if known.before == nil && omitted > 0 {
 			if !readyListed {
 				continue
@@ -58,8 +59,8 @@ func changes(clusters []*cluster, before []flotillav1.ClusterStatus, omitted int
 	return all
 }
 
-// transitions returns the news. Only a change of ready is news, and everything starts by not being so: why a copy cannot be
-// made is told by placement, and why it is not ready yet by its conditions.
+// transitions returns the events to record. Only a change of ready is an event, and a new cluster counts as not ready.
+// Placement records why a copy cannot be created, and the conditions show why it is not ready yet.
 func transitions(changes []change) []news {
 	var all []news
 	for _, change := range changes {
@@ -86,9 +87,9 @@ func transitions(changes []change) []news {
 	return all
 }
 
-// sayTransitions records what a status write has changed, the clusters' names first.
+// sayTransitions records the changes of a status write as events. The names of the clusters come first.
 func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) {
-	// The reference has no resourceVersion, so that a series folds.
+	// The reference has no resourceVersion, so that a series is folded into one event.
 	regarding := &corev1.ObjectReference{
 		APIVersion: flotillav1.GroupVersion.String(),
 		Kind:       r.Kind.Name,
@@ -100,11 +101,11 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) 
 	changes := changes(unsaid, r.Kind.Entries(before), before.GetFleetStatus().ClustersOmitted)
 	observed.view.said(unsaid)
 	for _, item := range transitions(changes) {
-		// Events that agree in regarding and related fold into the first one.
-		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: "MemberCluster", Name: item.names[0]}
+		// Events with the same regarding and related objects are folded into the first one.
+		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: flotillav1.KindMemberCluster, Name: item.names[0]}
 		r.Events.Eventf(regarding, related, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)
 	}
-	// These are about the hub object itself; no cluster stands for them.
+	// These events describe the hub object itself, so they have no related cluster.
 	own := []string{flotillav1.ReasonPlacementInvalid, flotillav1.ReasonNoClusterSelected, flotillav1.ReasonNoPlacement}
 	ready := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionReady)
 	was := apimeta.FindStatusCondition(*before.GetConditions(), flotillav1.ConditionReady)
@@ -113,7 +114,8 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) 
 	}
 	progressing := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionProgressing)
 	if progressing != nil && progressing.Reason == flotillav1.ReasonRolloutHalted && progressingReason(before) != progressing.Reason {
-		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, progressing.Reason, actionRollUp, "%s", progressing.Message)
+		back := fleet.Command("rollout undo", r.Kind.Name, client.ObjectKeyFromObject(after))
+		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, progressing.Reason, actionRollUp, "%s; go back with: %s", progressing.Message, back)
 	}
 	if held := apimeta.FindStatusCondition(*after.GetConditions(), flotillav1.ConditionRemovalHeld); held != nil && !fleet.RemovalHeld(before) {
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, flotillav1.ReasonRemovalHeld, actionRollUp, "%s", held.Message)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
@@ -30,10 +30,9 @@ func manyMembers(t *testing.T) (*fixture, *flotillav1.Redis) {
 	placed := &flotillav1.Redis{}
 	f.place(redis, placed)
 	status(f, f.member, placed, observed)
-	f.directory.others = map[string]ctrlcluster.Cluster{}
 	for _, name := range names {
-		f.directory.become(name, clusters.StateReady, true)
-		f.directory.others[name] = uncached{client: snapshot{f.member, placed}}
+		f.directory.Set(snapshotOf(name, clusters.StateReady, true))
+		f.directory.Engage(multicluster.ClusterName(name), uncached{client: snapshot{f.member, placed}})
 	}
 	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = names })
 	f.settle(redis)
@@ -41,7 +40,7 @@ func manyMembers(t *testing.T) (*fixture, *flotillav1.Redis) {
 	return f, redis
 }
 
-// TestReconcile_events_of_more_clusters_than_the_list_has is about what enters and leaves the list without having changed.
+// TestReconcile_events_of_more_clusters_than_the_list_has covers clusters that enter or leave the list without a change.
 func TestReconcile_events_of_more_clusters_than_the_list_has(t *testing.T) {
 	for name, between := range map[string]func(*fixture){
 		"in one process":                    func(*fixture) {},
@@ -51,7 +50,7 @@ func TestReconcile_events_of_more_clusters_than_the_list_has(t *testing.T) {
 			f, redis := manyMembers(t)
 			become := func(name string, state clusters.State, want ...string) {
 				t.Helper()
-				f.directory.become(name, state, true)
+				f.directory.Set(snapshotOf(name, state, true))
 				f.r.views.mark(client.ObjectKeyFromObject(redis), name)
 				f.clock.Step(2 * time.Second)
 				f.settle(redis)
@@ -67,14 +66,14 @@ func TestReconcile_events_of_more_clusters_than_the_list_has(t *testing.T) {
 			become("c-139", clusters.StateReady, "Normal ClusterReady c-139: Ready")
 			become("c-001", clusters.StateUnreachable, "Warning ClusterUnreachable c-001: ")
 			become("c-001", clusters.StateReady, "Normal ClusterReady c-001: Ready")
-			// A change of the hub object makes no events of its own, and loses none.
+			// A change of the hub object causes no events of its own, and loses none.
 			spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Annotations = map[string]string{"example.com/a": "b"} })
 			become("c-120", clusters.StateUnreachable, "Warning ClusterUnreachable c-120: ")
 		})
 	}
 }
 
-// After a restart, a list without any ready cluster says nothing about those that it leaves out.
+// After a restart, a list without any ready cluster provides no information about the omitted ones.
 func TestChanges_says_nothing_about_clusters_of_which_nothing_is_known(t *testing.T) {
 	entry := func(name string, ready metav1.ConditionStatus) flotillav1.ClusterStatus {
 		return flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: flotillav1.ReasonClusterUnreachable}
@@ -103,11 +102,11 @@ func TestReconcile_keeps_what_is_known_of_clusters_outside_the_list_when_the_spe
 	f, redis := manyMembers(t)
 	f.r.views = newViews()
 	f.settle(redis)
-	before := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told()
+	before := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].lastEntry()
 	f.clock.Step(time.Hour)
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.ConflictPolicy = flotillav1.ConflictPolicyAdopt })
 	f.settle(redis)
-	after := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].told()
+	after := f.r.views.byObject[client.ObjectKeyFromObject(redis)].view.clusters["c-140"].lastEntry()
 	if after == before || !after.Since.Equal(before.Since) {
 		t.Errorf("since %v, was %v", after.Since, before.Since)
 	}

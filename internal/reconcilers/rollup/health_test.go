@@ -18,11 +18,11 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// phases takes a hub object through its life and tells what GitOps tools take it for.
+// phases goes through the life of a hub object, with the status that GitOps tools compute for it.
 type phases struct {
 	*fixture
 	hubObject, placed fleet.Object
-	// place says which clusters, change changes the spec in another way, and ready has a copy report.
+	// place sets the clusters, change changes the spec in another way, and ready makes a copy report.
 	place  func(*flotillav1.Placement)
 	change func()
 	ready  func(copied fleet.Object, status metav1.ConditionStatus)
@@ -81,10 +81,10 @@ func (p *phases) run() {
 	p.report(metav1.ConditionTrue)
 	p.settle(p.hubObject)
 	p.want("the change is done", testenv.Current)
-	p.directory.become(eu1, clusters.StateUnreachable, true)
+	p.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	p.settle(p.hubObject)
 	p.want("the only cluster cannot be seen", testenv.InProgress)
-	p.directory.become(eu1, clusters.StateReady, true)
+	p.directory.Set(snapshotOf(eu1, clusters.StateReady, true))
 	p.settle(p.hubObject)
 	p.want("it can be seen again", testenv.Current)
 	if err := p.hub.Delete(context.Background(), p.hubObject); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// liar is a member whose API server says about objects what no honest one accepts.
+// liar is a member whose API server returns objects that a real one would refuse.
 type liar struct {
 	client.Client
 	about func(client.Object)
@@ -50,10 +50,10 @@ func (l liar) List(ctx context.Context, list client.ObjectList, options ...clien
 	return err
 }
 
-// venom is a text of 1 MB that nobody should have to read.
+// venom is a text of 1 MB.
 var venom = strings.Repeat("\x1b[31m\x00\u202ehostile\xff\n", 1<<16)
 
-// hostileConditions are thousands, the ones that are read among them.
+// hostileConditions returns thousands of conditions, including those that are read.
 func hostileConditions() []metav1.Condition {
 	var conditions []metav1.Condition
 	for i := range 5000 {
@@ -65,7 +65,7 @@ func hostileConditions() []metav1.Condition {
 	})
 }
 
-// poison fills a status with what is worst about each field.
+// poison fills a status with the worst possible values.
 func poison(object client.Object) {
 	switch o := object.(type) {
 	case *flotillav1.Redis:
@@ -87,7 +87,7 @@ func poison(object client.Object) {
 	}
 }
 
-// harmless checks what of it has reached an object of the hub.
+// harmless checks what part of it has reached an object of the hub.
 func harmless(t *testing.T, status any) {
 	t.Helper()
 	document, err := json.Marshal(status)
@@ -120,7 +120,7 @@ func harmless(t *testing.T, status any) {
 				t.Errorf("%s is %.80q, of %d bytes", path, v, len(v))
 			}
 		case float64:
-			// The schema gives -1 to a status that nobody has written.
+			// The schema sets -1 in a status that was never written.
 			if v < 0 && path != "status.observedGeneration" {
 				t.Errorf("%s is %v", path, v)
 			}
@@ -150,7 +150,7 @@ func TestReconcile_hostile_copies_do_the_hub_no_harm(t *testing.T) {
 			f := newFixture(t, tc.kind)
 			hubObject := tc.make(f)
 			f.place(hubObject, tc.copy)
-			f.directory.member = uncached{client: liar{f.member, poison}}
+			f.directory.Engage(eu1, uncached{client: liar{f.member, poison}})
 			f.settle(hubObject)
 			if document, _ := json.Marshal(hubObject); !strings.Contains(string(document), `"reason":"Other"`) {
 				t.Errorf("what the copy says is not in %s", document)
@@ -172,10 +172,10 @@ func TestReconcile_hostile_copies_do_the_hub_no_harm(t *testing.T) {
 
 func TestSummary_hostile_objects_do_the_hub_no_harm(t *testing.T) {
 	f := newFixture(t, redisKind)
-	f.directory.snapshots = map[string]clusters.Snapshot{}
+	f.directory.Replace()
 	name := hubServer.Namespace(t)
-	f.directory.become(name, clusters.StateReady, true)
-	f.directory.member = uncached{client: liar{f.member, poison}}
+	f.directory.Set(snapshotOf(name, clusters.StateReady, true))
+	f.directory.Engage(eu1, uncached{client: liar{f.member, poison}})
 	f.summary.Members = renamed{f.directory}
 	published := &flotillav1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

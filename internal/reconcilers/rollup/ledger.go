@@ -13,33 +13,34 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// row is one cluster in the totals of a hub object. It is made anew and never changed.
+// row is the contribution of one cluster to the totals of a hub object. Rows are immutable.
 type row struct {
 	entry fleet.Entry
-	// shown are the numbers of the entry, as numbers of the kind returns them; nil when there are none.
+	// shown are the numbers of the entry, as returned by numbers of the kind, or nil if there are none.
 	shown any
-	// asked is how many replicas of a Redis are asked for.
+	// asked is the desired number of replicas of a Redis.
 	asked int32
-	// undecided says that the entry repeats what was published.
+	// undecided reports whether the entry repeats the published one.
 	undecided bool
 }
 
-// countsAs reports whether two rows are the same in the totals.
+// countsAs reports whether two rows contribute the same to the totals.
 func (r *row) countsAs(other *row) bool {
 	entry := other.entry
 	entry.Since = r.entry.Since
 	return r.entry == entry && r.shown == other.shown && r.asked == other.asked && r.undecided == other.undecided
 }
 
-// ledger adds up the rows of a view, so that a pass touches only those that have changed. The zero value has no sums.
+// ledger maintains the totals of a view, so that a pass processes only the rows that have changed. The zero value has
+// no sums.
 type ledger struct {
 	counts flotillav1.ClusterCounts
 	sums   sums
-	// unwell are the names of the clusters that are not well.
+	// unwell are the names of the clusters for which Well is false.
 	unwell map[string]bool
 }
 
-// count adds a row so many times; -1 takes it away again.
+// count adds a row with a factor; -1 subtracts it again.
 func (l *ledger) count(r *row, times int32) {
 	r.entry.CountInto(&l.counts, times)
 	l.sums.count(r, times)
@@ -54,12 +55,12 @@ func (l *ledger) count(r *row, times int32) {
 
 func newLedger(kind Kind) ledger { return ledger{sums: kind.newSums(), unwell: map[string]bool{}} }
 
-// account makes the rows of the clusters that are stale, and of those that begin or end to wait for their turn. All others
-// would become what they are: the entry of a cluster that nothing has happened to repeats the one before.
+// account computes the rows of stale clusters, and of those that start or stop waiting for their turn. All other rows
+// would not change: the entry of an unchanged cluster repeats the previous one.
 func (v *view) account(kind Kind, hubObject fleet.Object, stale []*cluster, held []string, now time.Time) {
 	for _, name := range difference(v.held, held) {
 		if found := v.clusters[name]; found != nil && !v.stale[name] {
-			found.Previous = found.told()
+			found.Previous = found.lastEntry()
 			stale = append(stale, found)
 		}
 	}
@@ -78,20 +79,20 @@ func (v *view) account(kind Kind, hubObject fleet.Object, stale []*cluster, held
 			v.ledger.count(seen.row, -1)
 			v.ledger.count(made, 1)
 		}
-		// What was published is not kept alive by what is made of it.
+		// The row must not keep the published status in memory.
 		seen.row, seen.counted, seen.Previous = made, true, nil
 		v.unsaid[seen.Name] = true
 	}
 	v.stale = map[string]bool{}
 }
 
-// listing returns the rows that the hub object lists, the entries of all clusters that are not well, both sorted by name,
-// and how many rows are left out.
+// listing returns the rows that the hub object lists and the entries of all clusters that are not well, both sorted by
+// name, and the number of omitted rows.
 func (v *view) listing() (listed []*row, unwell []fleet.Entry, omitted int32) {
 	for _, name := range slices.Sorted(maps.Keys(v.ledger.unwell)) {
 		unwell = append(unwell, v.clusters[name].row.entry)
 	}
-	// No more of those that are well can be listed.
+	// At most MaxEntries well clusters can be listed.
 	candidates := slices.Clone(unwell)
 	for _, name := range v.sorted() {
 		if len(candidates) == len(unwell)+fleet.MaxEntries {
@@ -108,7 +109,7 @@ func (v *view) listing() (listed []*row, unwell []fleet.Entry, omitted int32) {
 	return listed, unwell, int32(len(v.clusters) - len(listed))
 }
 
-// unsaidClusters returns the clusters that no events have been about since their rows were made, sorted.
+// unsaidClusters returns the clusters without events since their rows were computed, sorted.
 func (v *view) unsaidClusters() []*cluster {
 	var unsaid []*cluster
 	for _, name := range slices.Sorted(maps.Keys(v.unsaid)) {
@@ -117,16 +118,16 @@ func (v *view) unsaidClusters() []*cluster {
 	return unsaid
 }
 
-// said notes that events have been about all rows.
+// said records that the events for all rows have been recorded.
 func (v *view) said(unsaid []*cluster) {
 	for _, seen := range unsaid {
-		seen.said = seen.told()
+		seen.said = seen.lastEntry()
 	}
 	v.unsaid = map[string]bool{}
 }
 
-// replicasOf is how many replicas the spec of a copy asks for. Where the hub leaves that to the member, the copy tells; as
-// long as it cannot be seen, the last number of Pods stands in.
+// replicasOf returns the desired replicas of a copy. If the hub leaves them to the member, the spec of the copy is
+// used; while the copy is not visible, the last number of Pods.
 func replicasOf(seen *cluster, shown any) int32 {
 	if replicas, ok := seen.Want.Spec["replicas"].(int64); ok {
 		return int32(replicas)

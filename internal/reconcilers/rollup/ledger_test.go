@@ -23,7 +23,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// rebuilt has the next report make every row, and add up all of them.
+// rebuilt makes the next report compute and sum up all rows.
 func (v *view) rebuilt(kind Kind) {
 	v.ledger = newLedger(kind)
 	for name, found := range v.clusters {
@@ -31,7 +31,7 @@ func (v *view) rebuilt(kind Kind) {
 	}
 }
 
-// roll gives a copy a place in the change of the hub object.
+// roll sets the state of a copy in the rollout of the hub object.
 func (v *viewed) roll(name string) {
 	copied := v.shelves[name].redis
 	if copied == nil {
@@ -49,11 +49,18 @@ func (v *viewed) roll(name string) {
 	copied.Annotations[flotillav1.AnnotationSpecHash] = []string{v.hash(), "before"}[v.random.IntN(2)]
 	copied.Annotations[flotillav1.AnnotationRollout] = []string{template, "before"}[v.random.IntN(2)]
 	copied.Annotations[flotillav1.AnnotationSpecChangedAt] = noon.Format(time.RFC3339)
+	if v.random.IntN(2) == 0 {
+		trials := fleet.TrialsOf(v.redis)
+		trials[name] = fleet.Trial{Hash: copied.Annotations[flotillav1.AnnotationSpecHash], Since: noon}
+		delete(trials, v.names[v.random.IntN(len(v.names))])
+		v.redis = v.redis.DeepCopy()
+		v.redis.Status.Trials = trials.Record()
+	}
 	v.shelves[name].redis = copied
 	v.r.requestsOfCopy(context.Background(), multicluster.ClusterName(name), nil, copied)
 }
 
-// wave is what the turns of all clusters lead to.
+// wave returns the wave that results from the turns of all clusters.
 func (v *viewed) wave(seen state, now time.Time) fleet.Wave {
 	var turns []fleet.Turn
 	chosen := 0
@@ -120,7 +127,7 @@ func TestReport_adds_up_what_making_every_row_would(t *testing.T) {
 
 func invalid(s state) error { return s.invalid }
 
-// news returns what the events after a report would be about.
+// news returns the events that would follow a report.
 func (v *viewed) news(s state) []string {
 	unsaid := s.view.unsaidClusters()
 	var all []string
@@ -149,7 +156,7 @@ func TestReport_makes_only_the_rows_that_may_differ(t *testing.T) {
 		t.Errorf("the first report makes %d rows", made)
 	}
 	rows()
-	v.directory.become("member-399", clusters.StateUnreachable, true)
+	v.directory.Set(snapshotOf("member-399", clusters.StateUnreachable, true))
 	if made := rows(); made > fleet.MaxEntries+1 {
 		t.Errorf("a report after one change makes %d rows", made)
 	}

@@ -10,52 +10,52 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// stuckAfter is for how long an object counts as progressing while neither its generation nor its counts of clusters move.
+// stuckAfter is how long an object counts as progressing while neither its generation nor its cluster counts change.
 const stuckAfter = 10 * time.Minute
 
-// How the objects of a member are, as far as its MemberCluster counts them.
+// States of the objects of a member, as counted in its MemberCluster.
 const (
 	memberReady    = "Ready"
 	memberNotReady = "NotReady"
 	memberUnknown  = "Unknown"
 )
 
-// tallies are the tallies of the managers that lead.
+// tallies are the tallies of the leading managers.
 var tallies = &tallyCollector{
 	objects: prometheus.NewDesc("flotilla_objects",
-		"Objects on the hub by how they are in their clusters.", []string{"kind", "state"}, nil),
+		"Hub objects by state.", []string{"kind", "state"}, nil),
 	clusterObjects: prometheus.NewDesc("flotilla_cluster_objects",
-		"Objects in a cluster by how they are, as counted last; state is Unknown while the cluster cannot be seen.", []string{"cluster", "kind", "state"}, nil),
+		"Objects in a cluster by state, as last counted; state is Unknown while the cluster cannot be observed.", []string{"cluster", "kind", "state"}, nil),
 	tallies: map[*tally]struct{}{},
 }
 
-func init() { metrics.Registry.MustRegister(tallies) }
+func init() { ctrlmetrics.Registry.MustRegister(tallies) }
 
-// tally knows how the hub objects and the objects of members are. Passes tell it what they have found, so that nothing has
-// to be listed when it is asked.
+// tally stores the states of the hub objects and of the objects of members. Passes record their results in it, so that
+// a scrape does not have to list anything.
 type tally struct {
 	members clusters.Directory
 	clock   clock.PassiveClock
 
 	mu sync.Mutex
-	// objects and summaries by name of the member; under mu.
+	// objects and summaries by name of the member; guarded by mu.
 	objects   map[fleet.ObjectKey]standing
 	summaries map[string]flotillav1.MemberClusterSummary
 }
 
-// standing is how one hub object is.
+// standing is the state of one hub object.
 type standing struct {
 	state      fleet.State
 	generation int64
 	counts     flotillav1.ClusterCounts
-	// since is when the rest became as it is.
+	// since is when the other fields last changed.
 	since time.Time
 }
 
@@ -65,7 +65,7 @@ func newTally(members clusters.Directory, clk clock.PassiveClock) *tally {
 	}
 }
 
-// note records how a hub object is. A nil tally keeps nothing, here and below.
+// note records the state of a hub object. All methods of a nil tally do nothing.
 func (t *tally) note(key fleet.ObjectKey, hubObject fleet.Object) {
 	if t == nil {
 		return
@@ -83,7 +83,7 @@ func (t *tally) note(key fleet.ObjectKey, hubObject fleet.Object) {
 	t.objects[key] = now
 }
 
-// forget drops a hub object that is gone.
+// forget deletes a hub object.
 func (t *tally) forget(key fleet.ObjectKey) {
 	if t == nil {
 		return
@@ -93,7 +93,7 @@ func (t *tally) forget(key fleet.ObjectKey) {
 	delete(t.objects, key)
 }
 
-// noteMember records what is counted of a member; nil changes nothing.
+// noteMember records the counts of a member; nil changes nothing.
 func (t *tally) noteMember(clusterName string, summary *flotillav1.MemberClusterSummary) {
 	if t == nil || summary == nil {
 		return
@@ -103,7 +103,7 @@ func (t *tally) noteMember(clusterName string, summary *flotillav1.MemberCluster
 	t.summaries[clusterName] = *summary
 }
 
-// forgetMember drops a member that is gone.
+// forgetMember deletes a member.
 func (t *tally) forgetMember(clusterName string) {
 	if t == nil {
 		return
@@ -113,7 +113,7 @@ func (t *tally) forgetMember(clusterName string) {
 	delete(t.summaries, clusterName)
 }
 
-// publish shows the tally until ctx ends. The manager runs it on the leader only.
+// publish exports the tally until ctx ends. The manager runs it on the leader only.
 func (t *tally) publish(ctx context.Context) error {
 	tallies.add(t)
 	defer tallies.remove(t)
@@ -121,8 +121,8 @@ func (t *tally) publish(ctx context.Context) error {
 	return nil
 }
 
-// objectCounts returns how many hub objects are in which state. One that is on its way for long without getting anywhere
-// does not get there by itself.
+// objectCounts returns the number of hub objects by state. An object that makes no progress for long counts as
+// degraded.
 func (t *tally) objectCounts() map[string]map[fleet.State]int {
 	counts := map[string]map[fleet.State]int{}
 	for _, kind := range Kinds() {
@@ -141,7 +141,7 @@ func (t *tally) objectCounts() map[string]map[fleet.State]int {
 	return counts
 }
 
-// memberCounts returns how many objects of each registered member are how, by name and kind.
+// memberCounts returns the number of objects of each registered member by kind and state.
 func (t *tally) memberCounts() map[string]map[string]map[string]int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,12 +168,12 @@ func byState(counts flotillav1.ObjectCounts, known bool) map[string]int32 {
 	return map[string]int32{memberReady: counts.Ready, memberNotReady: counts.Total - counts.Ready, memberUnknown: 0}
 }
 
-// tallyCollector reads the tallies when it is asked.
+// tallyCollector reads the published tallies when it is collected.
 type tallyCollector struct {
 	objects, clusterObjects *prometheus.Desc
 
 	mu sync.Mutex
-	// tallies that are published; under mu.
+	// tallies that are published; guarded by mu.
 	tallies map[*tally]struct{}
 }
 

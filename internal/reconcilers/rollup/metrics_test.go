@@ -16,9 +16,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
@@ -44,7 +46,7 @@ func series(t *testing.T, gatherer prometheus.Gatherer, metric string) map[strin
 	return values
 }
 
-// published returns what a tally shows.
+// published returns the metrics of a tally.
 func published(t *testing.T, shown *tally, metric string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -78,10 +80,10 @@ func TestMetrics_count_hub_objects_by_state(t *testing.T) {
 	f.settle(redis)
 	f.clock.Step(stuckAfter)
 	want(map[string]float64{"Redis Ready": 1}, "the copy is ready")
-	f.directory.become(eu1, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	f.settle(redis)
 	want(map[string]float64{"Redis Unknown": 1}, "the member cannot be seen")
-	f.directory.become(eu1, clusters.StateReady, true)
+	f.directory.Set(snapshotOf(eu1, clusters.StateReady, true))
 	status(f, f.member, placed, func(r *flotillav1.Redis) {
 		r.Status.Conditions = ready(metav1.ConditionFalse, flotillav1.ReasonPrimaryNotReady, "")
 	})
@@ -97,7 +99,7 @@ func TestMetrics_count_hub_objects_by_state(t *testing.T) {
 
 func TestMetrics_take_a_rollout_that_moves_for_progress(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
-	counted := newTally(&directory{}, clock)
+	counted := newTally(clusterstest.NewDirectory(), clock)
 	key := fleet.ObjectKey{Kind: "NodePool", Object: client.ObjectKey{Name: "web"}}
 	pool := &flotillav1.NodePool{}
 	pool.Status.Conditions = []metav1.Condition{{Type: flotillav1.ConditionReady, Status: "False"}, {Type: flotillav1.ConditionProgressing, Status: "True"}}
@@ -157,23 +159,21 @@ func TestMetrics_count_the_objects_of_a_member(t *testing.T) {
 		t.Fatalf("the summary is %+v", memberCluster.Status.Summary)
 	}
 	want(known, "the member is seen")
-	f.directory.become(name, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(name, clusters.StateUnreachable, true))
 	want(unknown, "the member cannot be seen")
 	start()
 	want(unknown, "the manager has started meanwhile")
-	f.directory.mu.Lock()
-	delete(f.directory.snapshots, name)
-	f.directory.mu.Unlock()
+	f.directory.Remove(multicluster.ClusterName(name))
 	want(map[string]float64{}, "the member is not registered any more")
 	pass()
-	f.directory.become(name, clusters.StatePending, false)
+	f.directory.Set(snapshotOf(name, clusters.StatePending, false))
 	want(map[string]float64{}, "another member gets the name")
 }
 
 func TestMetrics_tell_a_kind_that_is_off_from_one_that_is_well(t *testing.T) {
-	members := &directory{snapshots: map[string]clusters.Snapshot{
-		eu1: {Name: eu1, State: clusters.StateReady, Off: map[string]string{"NodePool": flotillav1.ReasonForbidden}},
-	}}
+	members := clusterstest.NewDirectory(clusters.Snapshot{
+		Name: eu1, State: clusters.StateReady, Off: map[string]string{"NodePool": flotillav1.ReasonForbidden},
+	})
 	counted := newTally(members, clocktesting.NewFakeClock(noon))
 	counted.noteMember(eu1, &flotillav1.MemberClusterSummary{
 		Redises: flotillav1.ObjectCounts{Total: 3, Ready: 2}, NodePools: flotillav1.ObjectCounts{Total: 1, Ready: 1}, Nodes: flotillav1.ObjectCounts{Total: 5, Ready: 5},

@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// The values of a NodePool's status number, worst first.
+// The values of the status number of a NodePool, the worst one first.
 const (
 	statusNoneReachable = 503
 	statusApplyErrors   = 500
@@ -22,7 +22,7 @@ var nodePoolKind = Kind{
 	written: func(object fleet.Object) fleet.Object {
 		status := object.(*flotillav1.NodePool).Status
 		status.PlacedIn = nil
-		return &flotillav1.NodePool{Status: status}
+		return &flotillav1.NodePool{ObjectMeta: named(object), Status: status}
 	},
 	draft: func(object fleet.Object) fleet.Object {
 		draft := *object.(*flotillav1.NodePool)
@@ -61,25 +61,25 @@ var nodePoolKind = Kind{
 	newSums: func() sums { return newNodePoolSums() },
 }
 
-// nodePoolNumbers are what a NodePool in a member counts.
+// nodePoolNumbers are the counts of a NodePool in a member.
 type nodePoolNumbers struct {
 	status int32
 	counts flotillav1.NodePoolCounts
 }
 
-// numbersOf are the numbers that are known of a NodePool whose entry is all that there is.
+// numbersOf returns the numbers of a NodePool of which only the entry is known.
 func numbersOf(entry flotillav1.NodePoolClusterStatus) *nodePoolNumbers {
 	return &nodePoolNumbers{status: entry.Status, counts: flotillav1.NodePoolCounts{
 		NodeCount: entry.NodeCount, ReadyNodes: entry.ReadyNodes, UpdatedNodes: entry.UpdatedNodes, Allocatable: entry.Allocatable,
 	}}
 }
 
-// nodePoolSums add up the pools that can be seen.
+// nodePoolSums are the sums over the visible pools.
 type nodePoolSums struct {
 	nodes, ready, unschedulable, updated, conflicting int64
 	capacity, allocatable, schedulable, requested     resourceSums
 	architectures, zones                              groupSums
-	// unasked are the pools with nodes of which requests are not known, and undecided those that repeat what was published.
+	// unasked counts the pools with nodes whose requests are unknown, and undecided those that repeat the published entry.
 	unasked, undecided int32
 	verdict            verdict
 }
@@ -131,12 +131,12 @@ func (s *nodePoolSums) fill(hubObject fleet.Object, listed []*row) {
 		Architectures: s.architectures.list(), Zones: s.zones.list(),
 	}
 	if s.unasked == 0 {
-		// Half a sum would look like room that is not there.
+		// A partial sum would look like free capacity that does not exist.
 		status.Requested = s.requested.list()
 	}
 	status.Utilize()
 	if s.undecided > 0 {
-		// The list does not have these, so what was published about an undecided cluster cannot be told apart.
+		// The list omits these clusters, so the published numbers of an undecided cluster cannot be separated from the sum.
 		status.UnschedulableNodes, status.ConflictingNodes = published.UnschedulableNodes, published.ConflictingNodes
 		status.Capacity, status.Schedulable = published.Capacity, published.Schedulable
 		status.Requested, status.Utilization = published.Requested, published.Utilization
@@ -154,7 +154,7 @@ func (s *nodePoolSums) fill(hubObject fleet.Object, listed []*row) {
 	status.Status = s.verdict.status()
 }
 
-// publishable is a status number of a member, or 0 when it is none.
+// publishable returns the status number of a member, or 0 if it is invalid.
 func publishable(status int32) int32 {
 	switch status {
 	case statusNoneReachable, statusApplyErrors, statusConflicts, statusPartial, statusApplied:
@@ -173,7 +173,7 @@ func nodePoolEntry(status int32, counts flotillav1.NodePoolCounts) flotillav1.No
 	}
 }
 
-// verdict counts the clusters that are chosen by what is true of them.
+// verdict counts the chosen clusters by their state.
 type verdict struct{ all, visible, failed, conflicting, partial int32 }
 
 func (v *verdict) count(entry fleet.Entry, status, times int32) {
@@ -198,8 +198,8 @@ func (v *verdict) count(entry fleet.Entry, status, times int32) {
 	}
 }
 
-// status is the one number that a NodePool on the hub shows: the worst thing that is true of a chosen cluster, and 0 when
-// none is chosen. A change that is still on its way counts as partial.
+// status returns the status number of a NodePool on the hub: the worst state of any chosen cluster, or 0 if none is
+// chosen. A change in progress counts as partial.
 func (v *verdict) status() int32 {
 	switch {
 	case v.all == 0:

@@ -16,46 +16,48 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/roster"
 )
 
-// state is everything that a pass has read about a hub object's clusters.
+// state is everything that a pass has read about the clusters of a hub object.
 type state struct {
-	// view has all of them, and stale are those of which the rows are made anew, sorted by name.
+	// view contains all clusters, and stale those whose rows have to be computed again, sorted by name.
 	view  *view
 	stale []*cluster
-	// invalid is why the placement cannot be understood, and invalidOverride is what is wrong with an override.
+	// invalid is the error of an invalid placement, and invalidOverride that of an invalid override.
 	invalid, invalidOverride error
-	// omitted is how many clusters the published list leaves out.
+	// omitted is the number of clusters that the published list omits.
 	omitted int32
+	// slots limits how many objects change in a cluster.
+	slots *fleet.Slots
 }
 
-// cluster is what is known about one of them.
+// cluster is the state of one cluster of a hub object.
 type cluster struct {
 	fleet.Observation
-	// chosen says that the cluster should have a copy, and placed that it may have one.
+	// chosen reports whether the cluster should have a copy, and placed whether it may have one.
 	chosen, placed bool
-	// numbers are what the copy's status counts, as the kind has them; nil without a copy.
+	// numbers are the counts in the copy's status, as defined by the kind; nil without a copy.
 	numbers any
-	// row is what the last pass has made of the cluster, and kept are the numbers from when the copy was seen last. They stand
-	// in for the published entry of a cluster that the list leaves out.
+	// row is the result of the last pass, and kept are the numbers from when the copy was last visible. They replace the
+	// published entry of a cluster that the list omits.
 	row *row
-	// counted says that the row is in the ledger of the view.
+	// counted reports whether the row is in the ledger of the view.
 	counted bool
 	kept    any
-	// said is the entry that the last events were about.
+	// said is the entry as of the last events.
 	said *flotillav1.ClusterStatus
-	// done and undecided are about the turn of the cluster, unless that is open.
+	// done and undecided describe the turn of the cluster, unless it is open.
 	done, undecided bool
 }
 
-// told is the entry that the last pass has made; nil before the first one.
-func (c *cluster) told() *flotillav1.ClusterStatus {
+// lastEntry returns the entry of the last pass, or nil before the first one.
+func (c *cluster) lastEntry() *flotillav1.ClusterStatus {
 	if c.row == nil {
 		return nil
 	}
 	return &c.row.entry.ClusterStatus
 }
 
-// tooEarly reports whether a pass would have to change what is published about a cluster that this process has not
-// decided on: one that the published list leaves out, so that there is nothing to repeat. Deciding takes seconds.
+// tooEarly reports whether a pass would have to change the published state of an undecided cluster that the list omits,
+// so that there is no entry to repeat. Deciding takes seconds.
 func (s state) tooEarly() bool {
 	return s.omitted > 0 && slices.ContainsFunc(s.stale, func(c *cluster) bool { return c.Undecided() && c.Previous == nil })
 }
@@ -67,7 +69,7 @@ func (c *cluster) labels() map[string]string {
 	return c.Member.Labels
 }
 
-// observe reads what has changed of a hub object's clusters since the pass before, from the members' caches.
+// observe reads the changes in the clusters of a hub object since the last pass from the members' caches.
 func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state, error) {
 	key := client.ObjectKeyFromObject(hubObject)
 	seen, changed := r.views.take(key)
@@ -83,7 +85,12 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 		changed = union(changed, difference(seen.placedIn, hubObject.GetFleetStatus().PlacedIn))
 		changed = union(changed, redeparted(seen.departing, hubObject.GetFleetStatus().Departing))
 	}
-	// What the hub's cache shows is replaced and never changed.
+	if recorded := hubObject.GetFleetStatus().Trials; !fleet.SameTrials(seen.recorded, recorded) {
+		trials := fleet.TrialsOf(hubObject)
+		changed = union(changed, retried(seen.trials, trials))
+		seen.trials, seen.recorded = trials, recorded
+	}
+	// The hub's cache replaces objects and never modifies them.
 	seen.placedIn, seen.departing = hubObject.GetFleetStatus().PlacedIn, hubObject.GetFleetStatus().Departing
 	var again []string
 	for _, name := range changed {
@@ -101,7 +108,7 @@ func (r *Reconciler) observe(ctx context.Context, hubObject fleet.Object) (state
 
 	return state{
 		view: seen, stale: seen.outdated(r.Kind, hubObject), invalid: seen.invalid, invalidOverride: seen.invalidOverride(),
-		omitted: hubObject.GetFleetStatus().ClustersOmitted,
+		omitted: hubObject.GetFleetStatus().ClustersOmitted, slots: r.Table.Slots,
 	}, nil
 }
 
@@ -109,7 +116,7 @@ func (r *Reconciler) roster() roster.Roster {
 	return roster.Roster{Kind: r.Kind.Name, Hub: r.Hub, Members: r.Members}
 }
 
-// look brings what a view has of one cluster up to date, and reports whether it could be read.
+// look updates one cluster of a view, and reports whether it could be read.
 func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Object, name string) (bool, error) {
 	member, registered, err := r.roster().Find(ctx, name)
 	if err != nil {
@@ -128,7 +135,7 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 		return true, nil
 	}
 	key := fleet.ObjectKey{Kind: r.Kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
-	found.Observation = fleet.Observation{Name: name, Outcome: r.Table.Get(key, name), WantError: seen.specsError}
+	found.Observation = fleet.Observation{Name: name, Outcome: r.Table.Get(key, name), WantError: seen.specsError, Trial: seen.trials[name]}
 	read := true
 	var copied fleet.Object
 	if registered {
@@ -152,13 +159,13 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 	return read, nil
 }
 
-// read fills in the member's copy, from its cache, and returns it. When the cache cannot tell, the member is not visible
-// for this object, which is looked at again.
+// read reads the member's copy from its cache, stores it in the observation and returns it. If the cache cannot be
+// read, the member counts as not visible for this object, and it is read again.
 func (r *Reconciler) read(ctx context.Context, key fleet.ObjectKey, seen *cluster) (copied fleet.Object, read bool) {
 	member, err := r.Members.Member(clusterName(seen.Name))
 	if err == nil {
 		found := r.Kind.New()
-		// Nothing in it is changed, and what is kept of it is copied.
+		// The object is not modified, and everything that is kept of it is copied.
 		err = member.GetClient().Get(ctx, key.Object, found, client.UnsafeDisableDeepCopy)
 		if err == nil && fleet.IsOurs(found, r.HubID) {
 			seen.Copy = fleet.CopyOf(r.Kind.Kind, found)
@@ -174,13 +181,13 @@ func (r *Reconciler) read(ctx context.Context, key fleet.ObjectKey, seen *cluste
 	return copied, true
 }
 
-// fateOf is the same that placement acts by.
+// fateOf returns the fate by which placement acts as well.
 func fateOf(c *cluster, hubObject, copied fleet.Object, invalid bool) fleet.Fate {
 	switch {
 	case invalid:
 		return fleet.FateLeave
 	case !c.chosen && c.Visible() && copied == nil:
-		// Nothing of ours is left; the record follows.
+		// No copy is left; placement updates the record.
 		return fleet.FateRemove
 	}
 	var annotations map[string]string
@@ -196,7 +203,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// difference returns what is in one of two sorted lists only.
+// difference returns the elements that are in only one of two sorted lists.
 func difference(a, b []string) []string {
 	if slices.Equal(a, b) {
 		return nil
@@ -207,7 +214,7 @@ func difference(a, b []string) []string {
 	return slices.Concat(only(a, b), only(b, a))
 }
 
-// redeparted returns the clusters of which two records say different things.
+// redeparted returns the clusters for which two records differ.
 func redeparted(a, b []flotillav1.Departure) []string {
 	if slices.Equal(a, b) {
 		return nil
@@ -220,6 +227,22 @@ func redeparted(a, b []flotillav1.Departure) []string {
 	for departure, n := range count {
 		if n == 1 {
 			names = append(names, departure.Name)
+		}
+	}
+	return names
+}
+
+// retried returns the clusters for which two records of trials differ.
+func retried(a, b fleet.Trials) []string {
+	var names []string
+	for name, trial := range a {
+		if b[name] != trial {
+			names = append(names, name)
+		}
+	}
+	for name := range b {
+		if _, known := a[name]; !known {
+			names = append(names, name)
 		}
 	}
 	return names

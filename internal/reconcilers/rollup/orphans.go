@@ -19,11 +19,11 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// conflictDelay lets the hub's cache catch up with the write that came in between.
+// conflictDelay gives the hub's cache time to receive the conflicting write.
 const conflictDelay = 200 * time.Millisecond
 
-// observeOrphans keeps what placement has recorded as orphaned for as long as it holds: the copy is there, marked as one
-// of this hub, and no hub object places it again.
+// observeOrphans returns the recorded orphans that still apply: the copy exists, it is marked as a copy of this hub,
+// and no hub object places it again.
 func (s *Summary) observeOrphans(ctx context.Context, counted *count, snapshot clusters.Snapshot, recorded []flotillav1.Attention) error {
 	member, err := s.Members.Member(snapshot.Name)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Summary) observeOrphans(ctx context.Context, counted *count, snapshot c
 			continue
 		}
 		if snapshot.Off[kind.Name] != "" {
-			// Whether it is still there cannot be seen now.
+			// The member is not visible, so it is unknown whether the copy still exists.
 			counted.orphaned = append(counted.orphaned, item)
 			continue
 		}
@@ -51,7 +51,7 @@ func (s *Summary) observeOrphans(ctx context.Context, counted *count, snapshot c
 		if err := s.Hub.Get(ctx, key, hubObject); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		// While the annotation is there, placement is about to take the name out of the record.
+		// While the annotation is there, placement is about to remove the name from the record.
 		released := slices.Contains(fleet.Names(hubObject.GetAnnotations()[flotillav1.AnnotationRelease]), string(snapshot.Name))
 		placed := slices.Contains(hubObject.GetFleetStatus().PlacedIn, string(snapshot.Name))
 		if fleet.IsOurs(found, s.HubID) && (released || !placed) {
@@ -70,12 +70,12 @@ func kindOf(name string) (fleet.Kind, bool) {
 	return fleet.Kind{}, false
 }
 
-// placedAnew queues the summaries of the members that come into the record of a hub object, or leave it.
+// placedAnew queues the summaries of members that are added to or removed from the record of a hub object.
 type placedAnew struct{}
 
 type requestQueue = workqueue.TypedRateLimitingInterface[clusters.Request]
 
-// Create implements handler.TypedEventHandler. The summaries are made anyway when the manager starts.
+// Create implements handler.TypedEventHandler. All summaries are computed anyway when the manager starts.
 func (placedAnew) Create(context.Context, event.TypedCreateEvent[client.Object], requestQueue) {}
 
 // Update implements handler.TypedEventHandler.
@@ -92,7 +92,7 @@ func (placedAnew) Update(_ context.Context, e event.TypedUpdateEvent[client.Obje
 	}
 }
 
-// Delete implements handler.TypedEventHandler. An object that goes has no copy.
+// Delete implements handler.TypedEventHandler. A deleted object has no copies any more.
 func (placedAnew) Delete(context.Context, event.TypedDeleteEvent[client.Object], requestQueue) {}
 
 // Generic implements handler.TypedEventHandler.

@@ -22,9 +22,9 @@ import (
 
 func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 	f := newFixture(t, redisKind)
-	f.directory.snapshots = map[string]clusters.Snapshot{}
+	f.directory.Replace()
 	name := hubServer.Namespace(t)
-	f.directory.become(name, clusters.StateReady, true)
+	f.directory.Set(snapshotOf(name, clusters.StateReady, true))
 	published := &flotillav1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: name}},
@@ -51,7 +51,7 @@ func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 	}
 	wantOrphans := func(want ...string) {
 		t.Helper()
-		// Nothing but the status outlives a process.
+		// Only the status outlives a process.
 		f.restart(redisKind)
 		f.summary.Members = renamed{f.directory}
 		for range 2 {
@@ -80,7 +80,7 @@ func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 		}
 	}
 	record("kept", "gone", "placed", "releasing", "foreign", "never")
-	f.directory.become(name, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(name, clusters.StateUnreachable, true))
 	wantOrphans("kept", "gone", "placed", "releasing", "foreign", "never")
 
 	// Hub objects of two of them are there; one is about to be released.
@@ -96,10 +96,10 @@ func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 	if err := f.member.Delete(context.Background(), copies["gone"]); err != nil {
 		t.Fatal(err)
 	}
-	f.directory.become(name, clusters.StateReady, true)
+	f.directory.Set(snapshotOf(name, clusters.StateReady, true))
 	wantOrphans("kept", "releasing")
 
-	// A copy that loses its marks is the member's own.
+	// A copy without its annotations belongs to the member.
 	spec(f, f.member, copies["kept"], func(r *flotillav1.Redis) { r.Annotations = nil })
 	wantOrphans("releasing")
 }
@@ -115,7 +115,7 @@ func TestCount_report_never_cuts_orphaned_copies_for_others(t *testing.T) {
 	}
 }
 
-// createNamespace creates a namespace of the hub unless it is there.
+// createNamespace creates a namespace of the hub unless it exists.
 func (f *fixture) createNamespace(name string) {
 	f.t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// objectPace is the time between two writes of the status of one hub object.
+	// objectPace is the interval between writes of the status of one hub object.
 	objectPace = time.Second
-	// summaryPace is the time between two writes of the counts of one MemberCluster.
+	// summaryPace is the interval between writes of the counts of one MemberCluster.
 	summaryPace = 10 * time.Second
 )
 
-// Pace keeps the writes of a key apart: the first one after a quiet interval goes at once, and what comes within an
-// interval of a write is written together when it ends. It also keeps a pass from acting on a cache that does not show the
-// last write yet.
+// Pace rate-limits writes by key: the first write after a quiet interval is immediate, and changes within an interval
+// after a write are coalesced into one write at its end. It also prevents a pass from using a cache that does not
+// contain the last write yet.
 type Pace struct {
 	interval time.Duration
 	clock    clock.PassiveClock
-	// made is when another process may have written last; zero when none has.
+	// made is when another process may have written last; zero if none has.
 	made time.Time
 
 	mu sync.Mutex
-	// began is when the first interval of a Pace that takes over began; under mu.
+	// began is when the first interval of a Pace that takes over began; guarded by mu.
 	began time.Time
-	// wrote is when each key was written last; under mu.
+	// wrote is when each key was last written; guarded by mu.
 	wrote map[string]time.Time
 }
 
@@ -38,15 +38,15 @@ func NewPace(interval time.Duration, clk clock.PassiveClock) *Pace {
 	return &Pace{interval: interval, clock: clk, wrote: map[string]time.Time{}}
 }
 
-// TakeOver has nothing written in the first interval, because the process before may have written a moment ago. It begins
-// now, or, when this process has to wait until the other one ends, with the first pass.
+// TakeOver suppresses writes during the first interval, because the previous leader may just have written. The interval
+// begins now or, if this process first has to wait for the other one to end, with the first pass.
 func (p *Pace) TakeOver() *Pace {
 	p.made = p.clock.Now()
 	return p
 }
 
-// Rest returns how long after the last write of a key the next one may be made; 0 is now. What is read before then would
-// have to be read again.
+// Rest returns the time until the next write of a key is allowed; 0 means now. A pass should not read anything before
+// that, because it would have to be read again.
 func (p *Pace) Rest(key string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,14 +67,14 @@ func (p *Pace) Rest(key string) time.Duration {
 	return max(wrote.Add(p.interval).Sub(now), 0)
 }
 
-// Wrote notes a write.
+// Wrote records a write.
 func (p *Pace) Wrote(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wrote[key] = p.clock.Now()
 }
 
-// Forget drops a key that is gone.
+// Forget deletes a key.
 func (p *Pace) Forget(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

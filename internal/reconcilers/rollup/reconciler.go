@@ -9,22 +9,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
 // FieldOwner is the field manager of everything that roll-up writes.
 const FieldOwner = client.FieldOwner("flotilla-rollup")
 
-// Reconciler rolls the copies of one kind up into their hub objects.
+// Reconciler writes the status of the hub objects of one kind.
 type Reconciler struct {
 	Kind Kind
 	// Hub reads from the hub's cache.
@@ -34,20 +32,20 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Clock   clock.PassiveClock
 	HubID   string
-	// Pace keeps writes apart; it is made by NewPace(objectPace, Clock).
+	// Pace rate-limits writes; create it with NewPace(objectPace, Clock).
 	Pace *Pace
 
-	// views remember what passes have read; nil remembers nothing, so that every pass reads everything.
+	// views caches what passes have read; nil disables the cache.
 	views *views
-	// transit holds back statuses that say no more than that copies are on their way.
+	// transit delays statuses that only report copies in progress.
 	transit transit
-	// tally counts how the objects are; nil counts nothing.
+	// tally records the states of the objects for metrics; nil disables it.
 	tally *tally
 }
 
-// Reconcile makes one status of everything that is known about a hub object.
+// Reconcile computes and writes the status of a hub object.
 func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
-	// Before anything is read: whatever comes in meanwhile, there is one pass for each write.
+	// Nothing is read before the write is allowed, so that there is one pass for each write.
 	if rest := r.Pace.Rest(req.String()); rest > 0 {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}
@@ -80,8 +78,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if wait := r.transit.hold(req.NamespacedName, before, hubObject, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	err = r.write(ctx, before, hubObject)
-	// The second begins when the write has ended, also when its outcome is not known.
+	err = statuspatch.Write(ctx, r.Hub, r.Kind.written(before), r.Kind.written(hubObject), statuspatch.SameUID, FieldOwner)
+	// The interval begins when the write has ended, even if its outcome is unknown.
 	r.Pace.Wrote(req.String())
 	r.transit.wrote(req.NamespacedName, r.Clock.Now())
 	if apierrors.IsNotFound(err) {
@@ -92,16 +90,4 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	r.sayTransitions(before, hubObject, state)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
-}
-
-// write patches the status from what it was to what it is. Only that is sent, and nothing of it is asked back: the whole
-// object has as many names as there are members.
-func (r *Reconciler) write(ctx context.Context, before, after fleet.Object) error {
-	data, err := client.MergeFrom(r.Kind.written(before)).Data(r.Kind.written(after))
-	if err != nil {
-		return err
-	}
-	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: after.GetNamespace(), Name: after.GetName()}}
-	target.SetGroupVersionKind(flotillav1.GroupVersion.WithKind(r.Kind.Name))
-	return r.Hub.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data), FieldOwner)
 }

@@ -30,7 +30,7 @@ func (f *fixture) newRedis(placement *flotillav1.Placement) *flotillav1.Redis {
 	return redis
 }
 
-// observed makes a copy say that all is well.
+// observed makes a copy report that it is ready.
 func observed(r *flotillav1.Redis) {
 	r.Status.ObservedGeneration = r.Generation
 	r.Status.Replicas, r.Status.ReadyReplicas, r.Status.UpdatedReplicas = 3, 3, 3
@@ -39,7 +39,7 @@ func observed(r *flotillav1.Redis) {
 
 func TestReconcile_adds_up(t *testing.T) {
 	f := newFixture(t, redisKind)
-	f.directory.become("us-1", clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf("us-1", clusters.StateUnreachable, true))
 	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1, "us-1", "nowhere"}})
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"Ready": "False ClustersNotReady", "Placed": "False PlacementPending", "Progressing": "True PlacementPending"})
@@ -80,7 +80,7 @@ func TestReconcile_an_outage_keeps_the_numbers(t *testing.T) {
 	f.settle(redis)
 	wasReadySince := redis.Status.Clusters[0].Since
 
-	f.directory.become(eu1, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	f.settle(redis)
 	entry := redis.Status.Clusters[0]
 	if entry.Ready != metav1.ConditionUnknown || entry.ReadyReplicas != 3 || entry.ObservedGeneration != 1 || entry.Since.Equal(wasReadySince) {
@@ -107,11 +107,7 @@ func TestReconcile_a_kind_that_is_off_is_not_known(t *testing.T) {
 	status(f, f.member, placed, observed)
 	f.settle(redis)
 
-	f.directory.mu.Lock()
-	snapshot := f.directory.snapshots[eu1]
-	snapshot.Off = map[string]string{"Redis": flotillav1.ReasonForbidden}
-	f.directory.snapshots[eu1] = snapshot
-	f.directory.mu.Unlock()
+	f.directory.Change(eu1, func(s *clusters.Snapshot) { s.Off = map[string]string{"Redis": flotillav1.ReasonForbidden} })
 	f.settle(redis)
 	if len(redis.Status.Clusters) != 1 {
 		t.Fatalf("the clusters are %+v: a kind that is off is no reason to leave", redis.Status.Clusters)
@@ -120,7 +116,7 @@ func TestReconcile_a_kind_that_is_off_is_not_known(t *testing.T) {
 	if entry.Ready != metav1.ConditionUnknown || entry.Reason != flotillav1.ReasonClusterNotReady || !strings.HasPrefix(entry.Message, "The kind is off in the cluster") || entry.ReadyReplicas != 3 {
 		t.Errorf("the entry is %+v", entry)
 	}
-	f.directory.become(eu1, clusters.StateReady, true)
+	f.directory.Set(snapshotOf(eu1, clusters.StateReady, true))
 	f.settle(redis)
 	if entry := redis.Status.Clusters[0]; entry.Ready != metav1.ConditionTrue {
 		t.Errorf("the kind is on again, and the entry is %+v", entry)
@@ -137,7 +133,7 @@ func TestReconcile_a_restart_changes_nothing_until_members_are_decided(t *testin
 	version := redis.ResourceVersion
 
 	f.restart(redisKind)
-	f.directory.become(eu1, clusters.StateConnecting, false)
+	f.directory.Set(snapshotOf(eu1, clusters.StateConnecting, false))
 	f.settle(redis)
 	if redis.ResourceVersion != version {
 		t.Errorf("the restart changed the status to %+v", redis.Status)
@@ -147,7 +143,7 @@ func TestReconcile_a_restart_changes_nothing_until_members_are_decided(t *testin
 		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: "flotilla-clusters", Name: eu1}},
 	}
 	f.create(f.hub, published)
-	delete(f.directory.snapshots, eu1)
+	f.directory.Remove(eu1)
 	f.settle(redis)
 	if redis.ResourceVersion != version {
 		t.Errorf("a registration that has not been read yet changed the status to %+v", redis.Status)
@@ -170,7 +166,7 @@ func TestReconcile_a_new_generation(t *testing.T) {
 	f.settle(redis)
 	f.wantEvents("Normal ClusterReady eu-1: ")
 
-	// A change of the placement alone leaves the copy as good as it was.
+	// A change of the placement alone does not affect the copy.
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.ConflictPolicy = flotillav1.ConflictPolicyAdopt })
 	f.settle(redis)
 	if entry := redis.Status.Clusters[0]; entry.Ready != metav1.ConditionTrue || entry.ObservedGeneration != 2 {
@@ -249,7 +245,7 @@ func TestReconcile_never_touches_placedIn(t *testing.T) {
 	f.read(f.hub, redis)
 	stale := redis.DeepCopy()
 	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1} })
-	// The pass sees a cache that does not have the record yet.
+	// The pass uses a cache that does not contain the record yet.
 	f.r.Hub = lagging{Client: f.hub, object: stale}
 	f.pass(redis)
 	f.clock.Step(minTransit)
@@ -320,12 +316,12 @@ func TestReconcile_node_pool(t *testing.T) {
 	}
 	version := pool.ResourceVersion
 	f.restart(nodePoolKind)
-	f.directory.become(eu1, clusters.StateSyncing, false)
+	f.directory.Set(snapshotOf(eu1, clusters.StateSyncing, false))
 	f.settle(pool)
 	if pool.ResourceVersion != version {
 		t.Errorf("a restart changed the status to %+v", pool.Status)
 	}
-	f.directory.become(eu1, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	f.settle(pool)
 	if pool.Status.Status != 503 || pool.Status.NodeCount != 0 || pool.Status.Clusters[0].NodeCount != 5 {
 		t.Errorf("during the outage the status is %+v", pool.Status)

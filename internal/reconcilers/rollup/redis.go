@@ -18,7 +18,7 @@ var redisKind = Kind{
 	written: func(object fleet.Object) fleet.Object {
 		status := object.(*flotillav1.Redis).Status
 		status.PlacedIn = nil
-		return &flotillav1.Redis{Status: status}
+		return &flotillav1.Redis{ObjectMeta: named(object), Status: status}
 	},
 	draft: func(object fleet.Object) fleet.Object {
 		draft := *object.(*flotillav1.Redis)
@@ -55,14 +55,14 @@ var redisKind = Kind{
 	newSums: func() sums { return &redisSums{} },
 }
 
-// redisNumbers are what a Redis in a member counts, and how many replicas its spec asks for.
+// redisNumbers are the counts of a Redis in a member, and the replicas that its spec requests.
 type redisNumbers struct{ replicas, ready, updated, asked int32 }
 
-// redisSums add up the Redises that can be seen. What is asked for is added up over all that are chosen.
+// redisSums are the sums over the visible Redises. The desired replicas are summed over all chosen clusters.
 type redisSums struct{ replicas, ready, updated, desired int64 }
 
 func (s *redisSums) count(r *row, times int32) {
-	// A copy that is only kept is not asked for, so it is not added to what there is either.
+	// A copy that is only kept is not desired, so its replicas do not count either.
 	if seen, ok := r.shown.(redisNumbers); ok && r.entry.Visible && r.entry.Fate != fleet.FateLeave {
 		add(&s.replicas, seen.replicas, times)
 		add(&s.ready, seen.ready, times)
@@ -86,8 +86,8 @@ func (s *redisSums) fill(hubObject fleet.Object, listed []*row) {
 	}
 }
 
-// add adds a counter from a member so many times.
+// add adds a counter from a member with a factor.
 func add(sum *int64, value, times int32) { *sum += int64(fleet.Count(value)) * int64(times) }
 
-// total is a sum as far as it can be published.
+// total returns a sum, clamped to what can be published.
 func total(sum int64) int32 { return int32(min(sum, math.MaxInt32)) }

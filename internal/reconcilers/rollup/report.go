@@ -9,48 +9,55 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// Kind adds to a kind how its numbers are rolled up.
+// Kind extends a kind with the roll-up of its numbers.
 type Kind struct {
 	fleet.Kind
-	// numbers returns what the status of a copy counts. It shares with the copy only what nobody changes.
+	// numbers returns the counts in the status of a copy. It only shares immutable data with the copy.
 	numbers func(copied fleet.Object) any
-	// published returns the numbers of each entry that a hub object lists, as numbers does, by name of the cluster.
+	// published returns the numbers of each listed entry of a hub object by cluster, in the form of numbers.
 	published func(hubObject fleet.Object) map[string]any
-	// shown returns the numbers that an entry shows: those of the copy, or else those that are published, or kept.
+	// shown returns the numbers of an entry: those of the copy or, without one, the published or kept ones.
 	shown func(seen *cluster, updated bool, published any) any
 	// newSums returns empty totals.
 	newSums func() sums
-	// draft returns an object with a status of its own but for placedIn; the rest is shared.
+	// draft returns an object with its own status except for placedIn; everything else is shared.
 	draft func(fleet.Object) fleet.Object
-	// written returns an object that has nothing but what roll-up writes, which is shared: the status without placedIn.
+	// written returns an object of the same name and UID that contains only the fields that roll-up writes, which are shared.
 	written func(fleet.Object) fleet.Object
+}
+
+// named returns the name and the UID of an object as metadata.
+func named(object fleet.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID()}
 }
 
 // sums are the totals of a kind over the clusters of a hub object.
 type sums interface {
-	// count adds what a row counts so many times; -1 takes it away again.
+	// count adds the numbers of a row with a factor; -1 subtracts them again.
 	count(r *row, times int32)
-	// fill writes everything in status that only this kind has: the list with its numbers, and the totals.
+	// fill writes all status fields that are specific to the kind: the list with its numbers, and the totals.
 	fill(hubObject fleet.Object, listed []*row)
 }
 
 // Kinds are the kinds that are rolled up.
 func Kinds() []Kind { return []Kind{redisKind, nodePoolKind} }
 
-// updated reports whether the copy's own counts of what is updated are about the current generation.
+// updated reports whether the copy's counts of updated objects refer to the current generation.
 func (c *cluster) updated(applied bool) bool {
 	return c.Copy != nil && applied && c.Copy.ObservedGeneration >= c.Copy.Generation
 }
 
-// report fills in the whole status but placedIn, and returns how far a change is.
+// report fills in the whole status except for placedIn, and returns the progress of a rollout.
 func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fleet.Wave {
 	generation := hubObject.GetGeneration()
-	wave := observed.wave(hubObject, now)
+	wave := observed.wave(kind, hubObject, now)
 	observed.view.account(kind, hubObject, observed.stale, wave.Held, now)
 	listed, unwell, omitted := observed.view.listing()
 	status := hubObject.GetFleetStatus()
@@ -70,7 +77,7 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Wave:            wave,
 		Held:            fleet.RemovalHeld(hubObject),
 		Confirmed:       fleet.RemovalConfirmed(hubObject),
-		Halt:            haltOf(wave, hubObject),
+		Halt:            haltOf(wave, unwell, hubObject),
 		Recreated:       status.Recreated,
 	})
 	for _, condition := range conditions {
@@ -85,31 +92,36 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	return wave
 }
 
-// forPeople are the conditions that are there only while a person has something to do or to look at.
+// forPeople returns the conditions that are present only while a person has something to do or to review.
 func forPeople() []string {
 	return []string{flotillav1.ConditionStalled, flotillav1.ConditionRemovalHeld, flotillav1.ConditionCopyRecreated}
 }
 
-// haltOf says why the rollout has stopped, or nothing. Until every cluster is decided, a halt that is published holds.
-func haltOf(wave fleet.Wave, hubObject fleet.Object) string {
+// haltOf explains why the rollout has stopped, or returns "". A published halt stays until every cluster is decided.
+func haltOf(wave fleet.Wave, unwell []fleet.Entry, hubObject fleet.Object) string {
 	published := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing)
 	if wave.Undecided && published != nil && published.Reason == flotillav1.ReasonRolloutHalted {
 		return published.Message
 	}
-	return wave.Halt()
+	return wave.Halt(unwell)
 }
 
-// wave is how far a change is. Placement, which acts by the same rules, knows besides whom it has let go a moment ago.
-func (s state) wave(hubObject fleet.Object, now time.Time) fleet.Wave {
+// wave returns the progress of a rollout. Placement applies the same rules, and also knows the recently granted
+// permits.
+func (s state) wave(kind Kind, hubObject fleet.Object, now time.Time) fleet.Wave {
 	if s.invalid != nil {
 		return fleet.Wave{}
 	}
-	turns := fleet.StandIns(s.view.template, s.view.done > 0, s.view.undecided > 0)
+	turns := fleet.StandIns(s.view.undecided > 0)
 	turns = slices.AppendSeq(turns, maps.Values(s.view.open))
-	return fleet.NewWaves(hubObject.GetPlacement(), s.view.template, s.view.chosen).Next(turns, now)
+	waves := fleet.NewWaves(hubObject.GetPlacement(), s.view.template, s.view.chosen)
+	waves.Done = s.view.done
+	key := fleet.ObjectKey{Kind: kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
+	waves.Room = func(name string) bool { return s.slots.Free(key, name) }
+	return waves.Next(turns, now)
 }
 
-// progressingReason is the published reason of Progressing; empty when there is none yet.
+// progressingReason returns the published reason of Progressing, or "" if there is none yet.
 func progressingReason(hubObject fleet.Object) string {
 	if progressing := apimeta.FindStatusCondition(*hubObject.GetConditions(), flotillav1.ConditionProgressing); progressing != nil {
 		return progressing.Reason

@@ -18,10 +18,11 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// lagging is a cache that shows an old version of an object.
+// lagging is a cache that returns an old version of an object.
 type lagging struct {
 	client.Client
 	object *flotillav1.Redis
@@ -51,16 +52,16 @@ func TestVerdict(t *testing.T) {
 		entries []numbered
 		want    int32
 	}{
-		"none":                      {nil, 0},
-		"all applied":               {[]numbered{well, well}, 200},
-		"some unreachable":          {[]numbered{well, away}, 206},
-		"on its way":                {[]numbered{well, pending}, 206},
-		"conflict":                  {[]numbered{well, away, conflict}, 409},
-		"conflict on nodes":         {[]numbered{with(func(e *numbered) { e.status = 409 })}, 409},
-		"apply error":               {[]numbered{conflict, away, failed}, 500},
-		"error in the member":       {[]numbered{with(func(e *numbered) { e.status = 500 })}, 500},
-		"none reachable":            {[]numbered{away}, 503},
-		"one that goes is not told": {[]numbered{well, with(func(e *numbered) { e.Fate, e.Visible = fleet.FateRemove, false })}, 200},
+		"none":                         {nil, 0},
+		"all applied":                  {[]numbered{well, well}, 200},
+		"some unreachable":             {[]numbered{well, away}, 206},
+		"on its way":                   {[]numbered{well, pending}, 206},
+		"conflict":                     {[]numbered{well, away, conflict}, 409},
+		"conflict on nodes":            {[]numbered{with(func(e *numbered) { e.status = 409 })}, 409},
+		"apply error":                  {[]numbered{conflict, away, failed}, 500},
+		"error in the member":          {[]numbered{with(func(e *numbered) { e.status = 500 })}, 500},
+		"none reachable":               {[]numbered{away}, 503},
+		"one that goes is not counted": {[]numbered{well, with(func(e *numbered) { e.Fate, e.Visible = fleet.FateRemove, false })}, 200},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,9 +122,9 @@ func TestTooEarly(t *testing.T) {
 func newSummaryFixture(t *testing.T) (*fixture, *flotillav1.MemberCluster) {
 	t.Helper()
 	f := newFixture(t, redisKind)
-	f.directory.snapshots = map[string]clusters.Snapshot{}
+	f.directory.Replace()
 	name := hubServer.Namespace(t) // Only the cluster is called eu-1.
-	f.directory.become(name, clusters.StateReady, true)
+	f.directory.Set(snapshotOf(name, clusters.StateReady, true))
 	f.summary.Members = renamed{f.directory}
 	return f, &flotillav1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -180,7 +181,7 @@ func TestSummary(t *testing.T) {
 	if writes, again := count(); writes != 0 || again != summaryPace {
 		t.Errorf("a count made %d writes within ten seconds, again in %s", writes, again)
 	}
-	f.directory.become(name, clusters.StateUnreachable, true)
+	f.directory.Set(snapshotOf(name, clusters.StateUnreachable, true))
 	f.clock.Step(summaryPace)
 	if writes, _ := count(); writes != 0 {
 		t.Error("counts changed although the member cannot be seen")
@@ -188,9 +189,11 @@ func TestSummary(t *testing.T) {
 }
 
 // renamed is a directory in which every name leads to the one member.
-type renamed struct{ *directory }
+type renamed struct{ *clusterstest.Directory }
 
-func (r renamed) Member(multicluster.ClusterName) (ctrlcluster.Cluster, error) { return r.member, nil }
+func (r renamed) Member(multicluster.ClusterName) (ctrlcluster.Cluster, error) {
+	return r.Directory.Member(eu1)
+}
 
 func TestCount_report_puts_the_longest_unwell_first(t *testing.T) {
 	counted := count{}

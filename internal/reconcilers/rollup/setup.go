@@ -28,10 +28,12 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/controller"
+	"github.com/flotilla-dev/flotilla/internal/clusters/events"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// Setup adds a roll-up controller for each kind, and that of the summaries, to the manager.
+// Setup adds a roll-up controller for each kind, and the controller of the summaries, to the manager.
 func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table, hubID string, clk clock.PassiveClock, workers int) error {
 	if hubID == "" {
 		return errors.New("setting up roll-up: the hub id is empty")
@@ -46,7 +48,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 			Hub:     hub.GetClient(),
 			Members: members,
 			Table:   table,
-			Events:  clusters.LimitHubEvents(hub.GetEventRecorder("flotilla-rollup"), clock.RealClock{}),
+			Events:  events.LimitHub(hub.GetEventRecorder("flotilla-rollup"), clock.RealClock{}),
 			Clock:   clk,
 			HubID:   hubID,
 			Pace:    NewPace(objectPace, clk).TakeOver(),
@@ -65,23 +67,24 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, table *fleet.Table
 }
 
 func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
-	controller, err := clusters.NewController("rollup-"+strings.ToLower(r.Kind.Name), mgr, r.Members, workers, r)
+	c, err := controller.New("rollup-"+strings.ToLower(r.Kind.Name), mgr, r.Members, workers, r)
 	if err != nil {
 		return err
 	}
 	hubCache := mgr.GetLocalManager().GetCache()
 	for _, hubSource := range []source.TypedSource[clusters.Request]{
-		// Our own writes come back too. Such a pass writes nothing, and makes up for one that saw an old cache.
+		// Roll-up's own writes also arrive here. Such a pass usually writes nothing, and corrects one that used a stale
+		// cache.
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(), handler.TypedEnqueueRequestsFromMapFunc(toHub), changed),
-		clusters.OnOffboarded(hubCache, r.requestsFor),
-		clusters.OnChange(r.Members, r.requestsFor),
+		controller.OnOffboarded(hubCache, r.requestsFor),
+		controller.OnChange(r.Members, r.requestsFor),
 		source.TypedFunc[clusters.Request](r.watchTable),
 	} {
-		if err := controller.Watch(hubSource); err != nil {
+		if err := c.Watch(hubSource); err != nil {
 			return fmt.Errorf("watching the hub: %w", err)
 		}
 	}
-	if err := controller.MultiClusterWatch(clusters.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, nil)); err != nil {
+	if err := c.MultiClusterWatch(controller.Watch[client.Object](r.Kind.New(), r.requestsOfCopy, nil)); err != nil {
 		return fmt.Errorf("watching members: %w", err)
 	}
 	return nil
@@ -92,12 +95,12 @@ var changed = predicate.TypedFuncs[client.Object]{UpdateFunc: func(e event.Typed
 	return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion()
 }}
 
-// toHub maps an object of the hub to the request for it.
+// toHub maps an object of the hub to its request.
 func toHub(_ context.Context, object client.Object) []clusters.Request {
 	return []clusters.Request{{Request: ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}}}
 }
 
-// requestsFor returns the hub objects that a change of a member is about.
+// requestsFor returns the requests for the hub objects that a change of a member affects.
 func (r *Reconciler) requestsFor(ctx context.Context, name multicluster.ClusterName) []clusters.Request {
 	member, registered, err := r.roster().Find(ctx, string(name))
 	if err != nil {
@@ -123,7 +126,7 @@ func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLi
 	return nil
 }
 
-// requestsOfCopy maps one of our copies to its hub object.
+// requestsOfCopy maps a copy to its hub object.
 func (r *Reconciler) requestsOfCopy(ctx context.Context, name multicluster.ClusterName, _ ctrlcluster.Cluster, object client.Object) []clusters.Request {
 	if !fleet.IsOurs(object, r.HubID) {
 		return nil
@@ -135,7 +138,7 @@ func (r *Reconciler) requestsOfCopy(ctx context.Context, name multicluster.Clust
 }
 
 func (s *Summary) setup(mgr mcmanager.Manager, workers int) error {
-	controller, err := clusters.NewController("rollup-membercluster", mgr, s.Members, workers, s)
+	c, err := controller.New("rollup-membercluster", mgr, s.Members, workers, s)
 	if err != nil {
 		return err
 	}
@@ -143,15 +146,15 @@ func (s *Summary) setup(mgr mcmanager.Manager, workers int) error {
 	for _, hubSource := range []source.TypedSource[clusters.Request]{
 		source.TypedKind[client.Object, clusters.Request](hubCache, &flotillav1.MemberCluster{},
 			handler.TypedEnqueueRequestsFromMapFunc(toHub), predicate.TypedFuncs[client.Object]{UpdateFunc: summaryChanged}),
-		clusters.OnChange(s.Members, func(_ context.Context, name multicluster.ClusterName) []clusters.Request { return toSummary(name) }),
+		controller.OnChange(s.Members, func(_ context.Context, name multicluster.ClusterName) []clusters.Request { return toSummary(name) }),
 	} {
-		if err := controller.Watch(hubSource); err != nil {
+		if err := c.Watch(hubSource); err != nil {
 			return fmt.Errorf("watching the hub: %w", err)
 		}
 	}
 	for _, kind := range []fleet.Kind{fleet.Redis, fleet.NodePool} {
 		hubObjects := source.TypedKind[client.Object, clusters.Request](hubCache, kind.New(), placedAnew{})
-		if err := controller.Watch(hubObjects); err != nil {
+		if err := c.Watch(hubObjects); err != nil {
 			return fmt.Errorf("watching %s on the hub: %w", kind.Name, err)
 		}
 	}
@@ -160,7 +163,7 @@ func (s *Summary) setup(mgr mcmanager.Manager, workers int) error {
 		&flotillav1.NodePool{}: readyChanged,
 		&corev1.Node{}:         nodeChanged,
 	} {
-		if err := controller.MultiClusterWatch(clusters.Watch(object, toMember, keep)); err != nil {
+		if err := c.MultiClusterWatch(controller.Watch(object, toMember, keep)); err != nil {
 			return fmt.Errorf("watching %T in members: %w", object, err)
 		}
 	}
@@ -175,7 +178,7 @@ func toSummary(name multicluster.ClusterName) []clusters.Request {
 	return []clusters.Request{{Request: ctrl.Request{NamespacedName: client.ObjectKey{Name: string(name)}}}}
 }
 
-// summaryChanged keeps changes of what the summaries write, by whomever.
+// summaryChanged passes changes of the fields that the summaries write, by any writer.
 func summaryChanged(e event.TypedUpdateEvent[client.Object]) bool {
 	before, ok := e.ObjectOld.(*flotillav1.MemberCluster)
 	after, okAfter := e.ObjectNew.(*flotillav1.MemberCluster)
@@ -183,7 +186,7 @@ func summaryChanged(e event.TypedUpdateEvent[client.Object]) bool {
 		!equality.Semantic.DeepEqual(before.Status.Attention, after.Status.Attention))
 }
 
-// readyChanged keeps what changes a count or a line of attention. Whose copy it is decides on an orphaned one.
+// readyChanged passes changes that affect a count or an attention item. The annotations matter for orphaned copies.
 func readyChanged(before, after client.Object) bool {
 	old, ok := before.(fleet.Object)
 	object, okAfter := after.(fleet.Object)

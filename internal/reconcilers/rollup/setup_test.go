@@ -15,29 +15,30 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// TestSetup runs the controllers with real caches: it is about what wakes which pass.
+// TestSetup runs the controllers with real caches. It tests which events trigger which pass.
 func TestSetup(t *testing.T) {
 	g := NewWithT(t)
 	ctx, stop := context.WithCancel(context.Background())
-	members := &directory{snapshots: map[string]clusters.Snapshot{}}
-	members.become(eu1, clusters.StateReady, true)
+	members := clusterstest.NewDirectory()
+	members.Set(snapshotOf(eu1, clusters.StateReady, true))
 	mgr, err := mcmanager.New(hubServer.Config, nil, ctrl.Options{
 		Scheme: testenv.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	member, err := ctrlcluster.New(memberServer.Config, func(o *ctrlcluster.Options) { o.Scheme = testenv.Scheme() })
 	g.Expect(err).NotTo(HaveOccurred())
-	members.member = member
+	members.Engage(eu1, member)
 	table := fleet.NewTable()
 	g.Expect(Setup(mgr, members, table, hubID, clock.RealClock{}, 2)).To(Succeed())
 
@@ -54,7 +55,7 @@ func TestSetup(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if left := series(t, metrics.Registry, "flotilla_objects"); len(left) > 0 {
+		if left := series(t, ctrlmetrics.Registry, "flotilla_objects"); len(left) > 0 {
 			t.Errorf("a manager that does not run any more shows %v", left)
 		}
 	})
@@ -80,12 +81,12 @@ func TestSetup(t *testing.T) {
 	f.place(redis, placed)
 	status(f, f.member, placed, observed)
 	eventually("a change in the member arrives", entryIs("True", ""))
-	eventually("it is counted", func() bool { return series(t, metrics.Registry, "flotilla_objects")["Redis Ready"] >= 1 })
+	eventually("it is counted", func() bool { return series(t, ctrlmetrics.Registry, "flotilla_objects")["Redis Ready"] >= 1 })
 	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.ReadyReplicas = 1 })
 	eventually("a number arrives", func() bool { return redis.Status.ReadyReplicas == 1 })
-	members.become(eu1, clusters.StateUnreachable, true)
+	members.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	eventually("an outage is reported", entryIs("Unknown", flotillav1.ReasonClusterUnreachable))
-	members.become(eu1, clusters.StateReady, true)
+	members.Set(snapshotOf(eu1, clusters.StateReady, true))
 	eventually("its end is reported", entryIs("True", ""))
 	key := fleet.ObjectKey{Kind: "Redis"}
 	key.Object.Namespace, key.Object.Name = redis.Namespace, redis.Name
@@ -101,7 +102,7 @@ func TestSetup(t *testing.T) {
 	eventually("the member is counted", func() bool {
 		f.read(f.hub, memberCluster)
 		return memberCluster.Status.Summary != nil && memberCluster.Status.Summary.Redises.Ready >= 1 &&
-			series(t, metrics.Registry, "flotilla_cluster_objects")["eu-1 Redis Ready"] >= 1
+			series(t, ctrlmetrics.Registry, "flotilla_cluster_objects")["eu-1 Redis Ready"] >= 1
 	})
 }
 

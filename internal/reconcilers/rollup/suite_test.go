@@ -5,13 +5,10 @@ package rollup
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +25,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -38,65 +36,18 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, &hubServer, &memberServer)
 
 const (
 	hubID = "hub-under-test"
-	// eu1 is the member with an API server; the others in a test are only talked about.
+	// eu1 is the member with an API server; the other members of a test exist by name only.
 	eu1 = "eu-1"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// directory is a Directory whose only engaged member is eu-1, unless there are others.
-type directory struct {
-	mu          sync.Mutex
-	snapshots   map[string]clusters.Snapshot
-	subscribers []func(multicluster.ClusterName)
-
-	member ctrlcluster.Cluster
-	others map[string]ctrlcluster.Cluster
+// snapshotOf returns a member in a state.
+func snapshotOf(name string, state clusters.State, decided bool) clusters.Snapshot {
+	return clusters.Snapshot{Name: multicluster.ClusterName(name), State: state, Accepted: true, Decided: decided}
 }
 
-func (d *directory) Member(name multicluster.ClusterName) (ctrlcluster.Cluster, error) {
-	if other, found := d.others[string(name)]; found {
-		return other, nil
-	}
-	if name != eu1 {
-		return nil, fmt.Errorf("no cluster %q: %w", name, multicluster.ErrClusterNotFound)
-	}
-	return d.member, nil
-}
-
-func (d *directory) Snapshot(name multicluster.ClusterName) (clusters.Snapshot, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	snapshot, found := d.snapshots[string(name)]
-	return snapshot, found
-}
-
-func (d *directory) Snapshots() []clusters.Snapshot {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all []clusters.Snapshot
-	for _, snapshot := range d.snapshots {
-		all = append(all, snapshot)
-	}
-	slices.SortFunc(all, func(a, b clusters.Snapshot) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	return all
-}
-
-func (d *directory) Subscribe(fn func(multicluster.ClusterName)) {
-	d.subscribers = append(d.subscribers, fn)
-}
-
-// become puts a member into a state.
-func (d *directory) become(name string, state clusters.State, decided bool) {
-	d.mu.Lock()
-	d.snapshots[name] = clusters.Snapshot{Name: multicluster.ClusterName(name), State: state, Accepted: true, Decided: decided}
-	d.mu.Unlock()
-	for _, fn := range d.subscribers {
-		fn(multicluster.ClusterName(name))
-	}
-}
-
-// uncached is a member whose cache never lags.
+// uncached is a member whose cache is never stale.
 type uncached struct {
 	ctrlcluster.Cluster
 	client client.Client
@@ -106,7 +57,7 @@ func (u uncached) GetClient() client.Client    { return u.client }
 func (u uncached) GetAPIReader() client.Reader { return u.client }
 func (u uncached) GetCache() cache.Cache       { return liveCache{reader: u.client} }
 
-// liveCache reads what a cache would show in the end.
+// liveCache reads what a cache would eventually return.
 type liveCache struct {
 	cache.Cache
 	reader client.Reader
@@ -123,7 +74,7 @@ type fixture struct {
 	summary   *Summary
 	hub       client.Client
 	member    client.Client
-	directory *directory
+	directory *clusterstest.Directory
 	events    *events.FakeRecorder
 	clock     *clocktesting.FakeClock
 	writes    *atomic.Int64
@@ -136,13 +87,13 @@ func newFixture(t *testing.T, kind Kind) *fixture {
 		t: t, hub: counting(t, hubServer.Config, writes), member: memberServer.Client, writes: writes,
 		events: events.NewFakeRecorder(100), clock: clocktesting.NewFakeClock(noon),
 	}
-	f.directory = &directory{snapshots: map[string]clusters.Snapshot{}, member: uncached{client: f.member}}
-	f.directory.become(eu1, clusters.StateReady, true)
+	f.directory = clusterstest.NewDirectory(snapshotOf(eu1, clusters.StateReady, true))
+	f.directory.Engage(eu1, uncached{client: f.member})
 	f.restart(kind)
 	return f
 }
 
-// restart forgets everything that a process keeps in memory.
+// restart drops everything that a process keeps in memory.
 func (f *fixture) restart(kind Kind) {
 	f.r = &Reconciler{
 		Kind: kind, Hub: f.hub, Members: f.directory, Table: fleet.NewTable(), Events: f.events, Clock: f.clock,
@@ -173,7 +124,7 @@ func counting(t *testing.T, config *rest.Config, writes *atomic.Int64) client.Cl
 	return counted
 }
 
-// pass runs one pass and returns how many writes it made and when it wants to be run again.
+// pass runs one pass and returns the number of its writes and its requeue delay.
 func (f *fixture) pass(object client.Object) (int64, time.Duration) {
 	f.t.Helper()
 	before := f.writes.Load()
@@ -184,7 +135,7 @@ func (f *fixture) pass(object client.Object) (int64, time.Duration) {
 	return f.writes.Load() - before, result.RequeueAfter
 }
 
-// settle runs passes until every number has been written, expects that to end, and reads the object.
+// settle runs passes until every number is written, expects that this ends, and reads the object.
 func (f *fixture) settle(object client.Object) {
 	f.t.Helper()
 	for range 3 {
@@ -205,7 +156,7 @@ func (f *fixture) read(c client.Client, object client.Object) {
 	}
 }
 
-// create creates an object until the end of the test: summaries count all of a member.
+// create creates an object until the end of the test, because summaries count all objects of a member.
 func (f *fixture) create(c client.Client, object client.Object) {
 	f.t.Helper()
 	if err := c.Create(context.Background(), object); err != nil {
@@ -236,7 +187,7 @@ func spec[T client.Object](f *fixture, c client.Client, object T, change func(T)
 	}
 }
 
-// place makes, or changes, the copy in eu-1 as placement does.
+// place creates or changes the copy in eu-1 as placement does.
 func (f *fixture) place(hubObject, placed fleet.Object) {
 	f.t.Helper()
 	f.read(f.hub, hubObject)

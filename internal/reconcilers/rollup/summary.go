@@ -19,31 +19,32 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
-// The limits of the hub's schema for what a member's objects are called.
+// Limits of the hub's schema for the names of a member's objects.
 const (
 	maxNamespace = 63
 	maxName      = 253
 )
 
-// Summary counts the objects of each member into its MemberCluster, the member's own ones included. It writes nothing
-// but summary and attention.
+// Summary counts the objects of each member, including the member's own, in its MemberCluster. It writes only summary
+// and attention.
 type Summary struct {
 	// Hub reads from the hub's cache.
 	Hub     client.Client
 	Members clusters.Directory
-	// Pace holds writes back; it is made by NewPace(summaryPace, ...).
+	// Pace rate-limits writes; create it with NewPace(summaryPace, ...).
 	Pace *Pace
 	// HubID marks the copies of this hub.
 	HubID string
 
-	// tally counts how the objects are; nil counts nothing.
+	// tally records the states of the objects for metrics; nil disables it.
 	tally *tally
 }
 
-// Reconcile counts one member; the request names its MemberCluster. While the member cannot be seen, what was counted
-// last stays.
+// Reconcile counts the objects of one member; the request names its MemberCluster. While the member is not visible, the
+// last counts stay.
 func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Result, error) {
 	snapshot, registered := s.Members.Snapshot(clusterName(req.Name))
 	if !registered {
@@ -51,14 +52,14 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 		s.tally.forgetMember(req.Name)
 		return ctrl.Result{}, nil
 	}
-	// Before anything is counted: what comes in meanwhile is counted once.
+	// Nothing is counted before the write is allowed, so that several changes are counted once.
 	if rest := s.Pace.Rest(req.Name); rest > 0 && snapshot.Visible() {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}
 	memberCluster := &flotillav1.MemberCluster{}
 	if err := s.Hub.Get(ctx, client.ObjectKey{Name: req.Name}, memberCluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			// The watch tells when it has been published.
+			// The watch triggers another pass when it has been published.
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("reading MemberCluster %q: %w", req.Name, err)
@@ -82,7 +83,7 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 		return ctrl.Result{}, nil
 	}
 	// Placement adds to the attention list, and a merge patch replaces it.
-	err = s.Hub.Status().Patch(ctx, memberCluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), FieldOwner)
+	err = statuspatch.Write(ctx, s.Hub, before, memberCluster, statuspatch.SameVersion, FieldOwner)
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
@@ -93,15 +94,15 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	return ctrl.Result{}, nil
 }
 
-// count is what a member's caches hold.
+// count is the content of a member's caches.
 type count struct {
 	redises, nodePools, nodes flotillav1.ObjectCounts
 	unwell                    []flotillav1.Attention
-	// orphaned are the copies that were given up and are still there.
+	// orphaned are the released copies that still exist.
 	orphaned []flotillav1.Attention
 }
 
-// observe counts. The lists share their objects with the cache, so nothing in them may be changed.
+// observe counts the objects. The lists share their objects with the cache, so they must not be modified.
 func (s *Summary) observe(ctx context.Context, snapshot clusters.Snapshot) (count, error) {
 	member, err := s.Members.Member(snapshot.Name)
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *Summary) observe(ctx context.Context, snapshot clusters.Snapshot) (coun
 	return counted, nil
 }
 
-// keep repeats what was counted last of a kind that is off: it is not known to be gone.
+// keep repeats the last counts of a kind that is off: its objects may still exist.
 func (c *count) keep(snapshot clusters.Snapshot, last *flotillav1.MemberClusterStatus) {
 	known := last.Summary
 	if known == nil {
@@ -176,7 +177,7 @@ func (c *count) add(counts *flotillav1.ObjectCounts, kind string, object fleet.O
 	c.unwell = append(c.unwell, item)
 }
 
-// report lists orphaned copies first, because nothing else knows about them, and then the others.
+// report lists orphaned copies first, because nothing else records them, and then the others.
 func (c *count) report() (*flotillav1.MemberClusterSummary, []flotillav1.Attention) {
 	listed := map[fleet.ObjectKey]bool{}
 	for _, item := range c.orphaned {

@@ -11,12 +11,12 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// resourceSums add up lists of quantities as fleet.AddResources does, and take them away again.
+// resourceSums are sums of quantities, as of fleet.AddResources, that also support subtraction.
 type resourceSums map[corev1.ResourceName]*resourceSum
 
 type resourceSum struct {
 	total resource.Quantity
-	// lists is how many have the name, and formats how many of them have a quantity that is not zero, by its format.
+	// lists is the number of lists with the name, and formats counts those with a non-zero quantity by its format.
 	lists   int32
 	formats map[resource.Format]int32
 }
@@ -43,7 +43,7 @@ func (s resourceSums) count(list corev1.ResourceList, times int32) {
 	}
 }
 
-// list returns the sums. Where members use several formats, the binary one is shown.
+// list returns the sums. If members use several formats, the binary one is used.
 func (s resourceSums) list() corev1.ResourceList {
 	if len(s) == 0 {
 		return nil
@@ -61,12 +61,12 @@ func (s resourceSums) list() corev1.ResourceList {
 	return fleet.Resources(list)
 }
 
-// groupSums add up lists of node counts as fleet.AddGroups does, and take them away again.
+// groupSums are sums of node counts, as of fleet.AddGroups, that also support subtraction.
 type groupSums map[string]*groupSum
 
 type groupSum struct {
 	nodes, ready int64
-	// lists is how many have the name.
+	// lists is the number of lists with the name.
 	lists int32
 }
 

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// A status that only says that copies are on their way waits for minTransit, and transitShare for each object that has
-	// copies on their way, but never longer than maxTransit.
+	// A status that only reports copies in progress waits for minTransit, and for transitShare per object with copies in
+	// progress, but never longer than maxTransit.
 	minTransit   = 2 * time.Second
 	maxTransit   = 5 * time.Second
 	transitShare = 50 * time.Millisecond
 )
 
-// transit holds back the status of an object whose copies are being made, changed or removed. It would be out of date
-// moments later, and the one that says that all is done could not follow within a second. When many objects change
-// together, such statuses are what keeps the hub busy. The zero value is ready to use.
+// transit delays the status of an object whose copies are being created, changed or removed. The status would be
+// outdated moments later, and would delay the one that reports completion by a second. When many objects change
+// together, most of the load on the hub comes from such statuses. The zero value is ready to use.
 type transit struct {
 	mu sync.Mutex
-	// since is when copies of an object were first found on their way, or when that was written last; under mu.
+	// since is when copies of an object were first found in progress, or when this was last written; guarded by mu.
 	since map[types.NamespacedName]time.Time
 }
 
-// hold returns how long a status waits instead of what is published. One that says anything else is written at once.
+// hold returns how long a status has to wait. A status that reports anything else is written at once.
 func (t *transit) hold(key types.NamespacedName, before, after fleet.Object, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,8 +55,8 @@ func (t *transit) hold(key types.NamespacedName, before, after fleet.Object, now
 	return max(since.Add(pause).Sub(now), 0)
 }
 
-// turned reports whether something besides the copies that are on their way has changed: an object became ready or ceased
-// to be for another cause than a change of its spec, or begins or ends to wait for a person.
+// turned reports whether something other than copies in progress has changed: an object became ready, or stopped being
+// ready without a change of its spec, or a condition for people was added or removed.
 func turned(before, after fleet.Object) bool {
 	for _, conditionType := range forPeople() {
 		if apimeta.IsStatusConditionTrue(*before.GetConditions(), conditionType) != apimeta.IsStatusConditionTrue(*after.GetConditions(), conditionType) {
@@ -68,14 +68,14 @@ func turned(before, after fleet.Object) bool {
 	return was != nil && is != nil && was.ObservedGeneration == is.ObservedGeneration && was.Status != is.Status
 }
 
-// settle drops an object whose published status does not say that copies are on their way.
+// settle deletes an object whose published status does not report copies in progress.
 func (t *transit) settle(key types.NamespacedName, published fleet.Object) {
 	if !inTransit(published) {
 		t.forget(key)
 	}
 }
 
-// wrote notes that a status has been written.
+// wrote records that a status has been written.
 func (t *transit) wrote(key types.NamespacedName, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *transit) forget(key types.NamespacedName) {
 	delete(t.since, key)
 }
 
-// inTransit reports whether copies are on their way and nothing is wrong with any.
+// inTransit reports whether copies are in progress and nothing is wrong.
 func inTransit(hubObject fleet.Object) bool {
 	conditions := *hubObject.GetConditions()
 	placed := apimeta.FindStatusCondition(conditions, flotillav1.ConditionPlaced)

@@ -93,7 +93,7 @@ func TestTransit_lasts_longer_while_many_objects_change(t *testing.T) {
 	}
 }
 
-// TestReconcile_a_change_of_spec_is_one_status_when_the_copies_follow is about what a burst of changes costs the hub.
+// TestReconcile_a_change_of_spec_is_one_status_when_the_copies_follow tests the cost of a burst of changes for the hub.
 func TestReconcile_a_change_of_spec_is_one_status_when_the_copies_follow(t *testing.T) {
 	f := newFixture(t, redisKind)
 	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})

@@ -15,64 +15,66 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// views remember for each hub object what its last pass has read about its clusters. Whatever tells of a change marks the
-// cluster concerned before it queues the object, and the next pass reads that one anew: what a change in one member costs
-// does not grow with the number of members. A hub object that has no view yet is read as a whole by its first pass.
+// views caches for each hub object what its last pass has read about its clusters. Every event source marks the changed
+// cluster before it queues the object, and the next pass re-reads only the marked clusters, so the cost of a change in
+// one member does not grow with the number of members. The first pass of a hub object reads all of its clusters.
 //
-// Nothing is read under the lock; a change that comes while a pass reads is marked for the next one.
+// Nothing is read while the lock is held. A change that arrives while a pass reads is marked for the next pass.
 type views struct {
 	mu       sync.Mutex
 	byObject map[types.NamespacedName]*entry
 }
 
-// entry is what views.mu guards of a view.
+// entry is the state of a view that views.mu guards.
 type entry struct {
 	// changed are the clusters that the next pass reads.
 	changed map[string]bool
-	// view is taken by one pass at a time; nil before the first one has ended.
+	// view is used by one pass at a time; nil until the first one has ended.
 	view *view
-	// taken says that a pass is under way.
+	// taken reports whether a pass is in progress.
 	taken bool
-	// asked says that a pass has been asked for since one has begun. Until the next one begins, it is for all that changes.
+	// asked reports whether a pass has been queued since the last one began. It covers all changes until it begins.
 	asked bool
-	// choice is what the last pass has decided by, and names are the clusters that it had, sorted.
+	// choice is the choice of the last pass, and names are its clusters, sorted.
 	choice fleet.Choice
 	names  []string
 }
 
-// view is what passes for a hub object have read. It belongs to the pass that has taken it.
+// view is what passes for a hub object have read. It is owned by the pass that has taken it.
 type view struct {
 	basis    basis
 	placedIn []string
-	// departing is the record of clusters in placedIn that are not chosen any more.
+	// departing are the departures of clusters in placedIn that are no longer chosen.
 	departing []flotillav1.Departure
-	choice    fleet.Choice
-	invalid   error
-	// specs are nil when they cannot be computed, which specsError says.
+	// trials are the clusters on trial, and recorded is their record.
+	trials   fleet.Trials
+	recorded []flotillav1.Trial
+	choice   fleet.Choice
+	invalid  error
+	// specs is nil if it cannot be computed; specsError is the cause.
 	specs      *fleet.Specs
 	specsError error
 	template   string
-	// clusters are those chosen and those that may have a copy, by name.
+	// clusters are the chosen clusters and those that may have a copy, by name.
 	clusters map[string]*cluster
-	// past are the clusters of the view before the hub object changed, until they have been read again. What was published
-	// about those that the list leaves out is known from there.
+	// past are the clusters of the view before the hub object changed, until they have been read again. They provide the
+	// published state of clusters that the list omits.
 	past map[string]*cluster
-	// names are those of the clusters, sorted; nil when some have come or gone.
+	// names are the sorted names of the clusters; nil if clusters were added or removed.
 	names []string
-	// stale are the names of those that no row has been made of since they were read, and unsaid of those that no events have
-	// been about since a row was made.
+	// stale are the clusters that were read since their rows were computed, and unsaid those without events since then.
 	stale, unsaid map[string]bool
-	// listed are the names in the list by which the last rows were made, and held those that waited for their turn then.
+	// listed are the listed names when the last rows were computed, and held those that waited for their turn then.
 	listed, held []string
-	// chosen counts the clusters that are chosen. open are the turns that a change has to look at, done and undecided count
-	// the others that are so.
+	// chosen counts the chosen clusters. open are the turns that a rollout has to consider; done and undecided count the
+	// other turns.
 	chosen          int
 	open            map[string]fleet.Turn
 	done, undecided int
 	ledger          ledger
 }
 
-// basis is what of a hub object is about all of its clusters.
+// basis contains the parts of a hub object that affect all of its clusters.
 type basis struct {
 	uid          types.UID
 	generation   int64
@@ -87,7 +89,7 @@ func basisOf(hubObject fleet.Object) basis {
 	}
 }
 
-// put and drop change which clusters a view has.
+// put and drop add, replace and remove clusters of a view.
 func (v *view) put(found *cluster) {
 	if before := v.clusters[found.Name]; before != nil {
 		v.leave(before)
@@ -124,7 +126,7 @@ func (v *view) drop(name string) {
 	delete(v.unsaid, name)
 }
 
-// leave takes back what put has counted.
+// leave subtracts what put has counted.
 func (v *view) leave(before *cluster) {
 	v.chosen, v.done, v.undecided = v.chosen-number(before.chosen), v.done-number(before.done), v.undecided-number(before.undecided)
 	delete(v.open, before.Name)
@@ -137,8 +139,8 @@ func number(is bool) int {
 	return 0
 }
 
-// outdated returns the clusters of which rows are to be made, sorted: those that have been read since, those that the list
-// has, and those that it had when the last rows were made.
+// outdated returns the clusters whose rows have to be computed, sorted: those that were read since then, those that are
+// listed, and those that were listed when the last rows were computed.
 func (v *view) outdated(kind Kind, hubObject fleet.Object) []*cluster {
 	published := map[string]*flotillav1.ClusterStatus{}
 	for _, entry := range kind.Entries(hubObject) {
@@ -158,13 +160,13 @@ func (v *view) outdated(kind Kind, hubObject fleet.Object) []*cluster {
 			delete(v.stale, name)
 			continue
 		}
-		found.Previous = cmp.Or(published[name], found.told())
+		found.Previous = cmp.Or(published[name], found.lastEntry())
 		outdated = append(outdated, found)
 	}
 	return outdated
 }
 
-// sorted returns the names of the clusters. Nobody may change it.
+// sorted returns the sorted names of the clusters. The result must not be modified.
 func (v *view) sorted() []string {
 	if v.names == nil {
 		v.names = slices.Sorted(maps.Keys(v.clusters))
@@ -172,7 +174,7 @@ func (v *view) sorted() []string {
 	return v.names
 }
 
-// begin empties a view for a hub object that is not what it was.
+// begin resets a view for a hub object that has changed.
 func (v *view) begin(kind Kind, hubObject fleet.Object) {
 	past := v.clusters
 	if v.basis.uid != hubObject.GetUID() {
@@ -195,7 +197,7 @@ func (v *view) begin(kind Kind, hubObject fleet.Object) {
 	}
 }
 
-// invalidOverride returns what is wrong with an override, whether or not it is for a cluster of the view.
+// invalidOverride returns the error of an invalid override, whether or not it applies to a cluster of the view.
 func (v *view) invalidOverride() error {
 	if v.specs == nil {
 		return v.specsError
@@ -205,7 +207,7 @@ func (v *view) invalidOverride() error {
 
 func newViews() *views { return &views{byObject: map[types.NamespacedName]*entry{}} }
 
-// take returns the view of a hub object, an empty one if there is none, and the clusters that have changed since.
+// take returns the view of a hub object, or an empty one, and the clusters that have changed since the last pass.
 func (v *views) take(key types.NamespacedName) (seen *view, changed []string) {
 	if v == nil {
 		return &view{}, nil
@@ -227,7 +229,7 @@ func (v *views) take(key types.NamespacedName) (seen *view, changed []string) {
 	return known.view, changed
 }
 
-// keep remembers what a pass has read, and which clusters it could not read.
+// keep stores what a pass has read, and the clusters that it could not read.
 func (v *views) keep(key types.NamespacedName, seen *view, again []string) {
 	if v == nil {
 		return
@@ -244,7 +246,7 @@ func (v *views) keep(key types.NamespacedName, seen *view, again []string) {
 	}
 }
 
-// forget drops a hub object that is gone, or that could not be read.
+// forget deletes a hub object that is gone or could not be read.
 func (v *views) forget(key types.NamespacedName) {
 	if v == nil {
 		return
@@ -254,7 +256,7 @@ func (v *views) forget(key types.NamespacedName) {
 	delete(v.byObject, key)
 }
 
-// mark notes that one hub object's copy in a cluster has changed, and reports whether a pass has to be asked for.
+// mark records that the copy of a hub object in a cluster has changed, and reports whether a pass has to be queued.
 func (v *views) mark(key types.NamespacedName, clusterName string) bool {
 	if v == nil {
 		return true
@@ -265,7 +267,7 @@ func (v *views) mark(key types.NamespacedName, clusterName string) bool {
 	return known == nil || known.mark(clusterName)
 }
 
-// mark needs views.mu.
+// mark must be called with views.mu held.
 func (e *entry) mark(clusterName string) bool {
 	e.changed[clusterName] = true
 	first := !e.asked
@@ -273,8 +275,9 @@ func (e *entry) mark(clusterName string) bool {
 	return first
 }
 
-// markAll notes that a cluster has changed, and returns those of the hub objects that this is about for which a pass has to
-// be asked, sorted: they have the cluster, or they choose it. One that a pass is reading right now may come to do so.
+// markAll records that a cluster has changed. It returns the hub objects for which a pass has to be queued, sorted:
+// they have the cluster, or choose it. An object with a pass in progress is included, because the pass may add the
+// cluster.
 func (v *views) markAll(clusterName string, member fleet.Member, registered bool) []types.NamespacedName {
 	if v == nil {
 		return nil

@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
@@ -61,7 +61,7 @@ type viewed struct {
 	t         *testing.T
 	random    *rand.Rand
 	r         *Reconciler
-	directory *directory
+	directory *clusterstest.Directory
 	shelves   map[string]*shelf
 	redis     *flotillav1.Redis
 	names     []string
@@ -72,7 +72,7 @@ func newViewed(t *testing.T, seed uint64, members int) *viewed {
 	t.Helper()
 	v := &viewed{
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), shelves: map[string]*shelf{},
-		directory: &directory{snapshots: map[string]clusters.Snapshot{}, others: map[string]ctrlcluster.Cluster{}},
+		directory: clusterstest.NewDirectory(),
 	}
 	v.redis = &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache", UID: "hub", Generation: 1}}
 	v.redis.Spec.Placement = &flotillav1.Placement{All: true}
@@ -80,8 +80,8 @@ func newViewed(t *testing.T, seed uint64, members int) *viewed {
 		name := fmt.Sprintf("member-%d", i)
 		v.names = append(v.names, name)
 		v.shelves[name] = &shelf{reads: &v.reads}
-		v.directory.others[name] = uncached{client: v.shelves[name]}
-		v.directory.become(name, clusters.StateReady, true)
+		v.directory.Engage(multicluster.ClusterName(name), uncached{client: v.shelves[name]})
+		v.directory.Set(snapshotOf(name, clusters.StateReady, true))
 	}
 	v.r = &Reconciler{
 		Kind: redisKind, Hub: noMemberClusters{}, Members: v.directory, Table: fleet.NewTable(), HubID: hubID, views: newViews(),
@@ -91,18 +91,15 @@ func newViewed(t *testing.T, seed uint64, members int) *viewed {
 	return v
 }
 
-// change makes one thing different, as the watches would show it.
+// change makes one random change, with the events of the watches.
 func (v *viewed) change() {
 	name := v.names[v.random.IntN(len(v.names))]
 	switch v.random.IntN(9) {
 	case 0:
 		states := []clusters.State{clusters.StateReady, clusters.StateUnreachable, clusters.StateAuthFailed}
-		v.directory.become(name, states[v.random.IntN(len(states))], v.random.IntN(4) > 0)
+		v.directory.Set(snapshotOf(name, states[v.random.IntN(len(states))], v.random.IntN(4) > 0))
 	case 1:
-		v.directory.mu.Lock()
-		delete(v.directory.snapshots, name)
-		v.directory.mu.Unlock()
-		v.r.requestsFor(context.Background(), multicluster.ClusterName(name))
+		v.directory.Remove(multicluster.ClusterName(name))
 	case 2, 3, 4:
 		v.put(name)
 	case 5:
@@ -113,7 +110,7 @@ func (v *viewed) change() {
 			Generation: v.redis.Generation, Reason: []string{"", flotillav1.ReasonApplyFailed}[v.random.IntN(2)],
 		})
 	case 7:
-		// The watch of a cache that could not be read starts anew.
+		// The watch of a cache that could not be read restarts.
 		v.shelves[name].broken = !v.shelves[name].broken
 		v.r.views.mark(client.ObjectKeyFromObject(v.redis), name)
 	default:
@@ -121,7 +118,7 @@ func (v *viewed) change() {
 	}
 }
 
-// put has a member report something of the copy.
+// put makes a member report a state of the copy.
 func (v *viewed) put(name string) {
 	copied := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "cache", Generation: 1,
@@ -137,7 +134,7 @@ func (v *viewed) put(name string) {
 	v.r.requestsOfCopy(context.Background(), multicluster.ClusterName(name), nil, copied)
 }
 
-// place changes the hub object: its record, its placement, or that it is to go.
+// place changes the hub object: its record, its placement, or its deletion.
 func (v *viewed) place(name string) {
 	changed := v.redis.DeepCopy()
 	if v.random.IntN(3) > 0 {
@@ -171,7 +168,7 @@ func (v *viewed) observe(r *Reconciler) state {
 	return seen
 }
 
-// seen is what a report is made from.
+// seen is the input of a report.
 type seen struct {
 	clusters                 []cluster
 	invalid, invalidOverride error
@@ -217,7 +214,7 @@ func TestObserve_reads_only_what_has_changed(t *testing.T) {
 		t.Errorf("a pass without a change reads %d copies", v.reads)
 	}
 	v.put("member-7")
-	v.directory.become("member-8", clusters.StateReady, true)
+	v.directory.Set(snapshotOf("member-8", clusters.StateReady, true))
 	v.observe(v.r)
 	if v.reads != 2 {
 		t.Errorf("a pass after two changes reads %d copies", v.reads)
@@ -247,7 +244,7 @@ func TestReport_a_cluster_that_the_list_left_out_keeps_its_numbers_when_it_goes_
 		t.Fatalf("the list has %+v", entry)
 	}
 	for range 2 {
-		v.directory.become(away, clusters.StateUnreachable, true)
+		v.directory.Set(snapshotOf(away, clusters.StateUnreachable, true))
 		entry, _ := listed()
 		if entry.Ready != metav1.ConditionUnknown || entry.ReadyReplicas != 3 || entry.ObservedGeneration != 1 {
 			t.Errorf("the entry is %+v", entry)
@@ -262,7 +259,7 @@ func TestReport_a_cluster_that_the_list_left_out_keeps_its_numbers_when_it_goes_
 	}
 }
 
-// hash is that of the effective spec.
+// hash returns the hash of the effective spec.
 func (v *viewed) hash() string {
 	v.t.Helper()
 	specs, err := fleet.NewSpecs(fleet.Redis, v.redis)

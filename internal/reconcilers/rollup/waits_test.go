@@ -12,7 +12,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcluster "sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
@@ -41,7 +40,7 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{"us-1"} })
 	key := fleet.ObjectKey{Kind: "Redis", Object: client.ObjectKeyFromObject(redis)}
 	f.r.Table.Set(key, eu1, fleet.Outcome{Generation: 2, Reason: flotillav1.ReasonRemovalHeld})
-	f.directory.become("us-1", clusters.StateReady, true)
+	f.directory.Set(snapshotOf("us-1", clusters.StateReady, true))
 	for range 2 {
 		f.settle(redis)
 		f.wantConditions(redis, map[string]string{"RemovalHeld": "True BudgetExceeded"})
@@ -50,13 +49,13 @@ func TestReconcile_shows_removals_that_wait_for_a_person(t *testing.T) {
 		if !fleet.RemovalHeld(redis) || redis.Status.Clusters[0].Reason != flotillav1.ReasonRemovalHeld {
 			t.Errorf("the entries are %+v", redis.Status.Clusters)
 		}
-		// A process that has not looked at the copy yet does not say anything else.
+		// A process that has not observed the copy yet reports the same.
 		f.restart(redisKind)
 	}
 	f.wantEvents("Warning RemovalHeld Removal held until ")
 
-	// Neither the cluster being away nor a change of something else ends it; undoing the change does.
-	f.directory.become(eu1, clusters.StateUnreachable, true)
+	// Neither an unreachable cluster nor a change of something else ends it; undoing the change does.
+	f.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Image = "redis:8.0" })
 	f.settle(redis)
 	f.wantMessage(redis, "RemovalHeld", "Removal held until annotation flotilla.dev/confirm-removal is 3: eu-1")
@@ -77,7 +76,7 @@ func TestReconcile_shows_copies_that_were_made_again(t *testing.T) {
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"CopyRecreated": "True CopyRecreated"})
 	f.wantMessage(redis, "CopyRecreated", ": eu-1 (2026-11-21T12:00:00Z); ")
-	f.wantMessage(redis, "Ready", "Made again, see condition CopyRecreated: eu-1; ")
+	f.wantMessage(redis, "Ready", "Created again, see condition CopyRecreated: eu-1; ")
 	if len(redis.Status.Recreated) != 1 {
 		t.Errorf("roll-up has changed the record: %v", redis.Status.Recreated)
 	}
@@ -119,7 +118,7 @@ func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen
 	}
 }
 
-// snapshot is a member that shows one copy as it was.
+// snapshot is a member that returns an earlier state of one copy.
 type snapshot struct {
 	client.Client
 	copy *flotillav1.Redis
@@ -133,12 +132,12 @@ func (s snapshot) Get(_ context.Context, _ client.ObjectKey, object client.Objec
 func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f := newFixture(t, redisKind)
 	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1, "eu-2"}})
-	f.directory.become("eu-2", clusters.StateReady, true)
+	f.directory.Set(snapshotOf("eu-2", clusters.StateReady, true))
 	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.PlacedIn = []string{eu1, "eu-2"} })
 	placed := &flotillav1.Redis{}
 	f.place(redis, placed)
 	status(f, f.member, placed, observed)
-	f.directory.others = map[string]ctrlcluster.Cluster{"eu-2": uncached{client: snapshot{f.member, placed.DeepCopy()}}}
+	f.directory.Engage("eu-2", uncached{client: snapshot{f.member, placed.DeepCopy()}})
 
 	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Replicas = new(int32(4)) })
 	f.place(redis, placed)
@@ -153,7 +152,14 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	spec(f, f.member, placed, func(r *flotillav1.Redis) {
 		r.Spec.Replicas = new(int32(4))
 		r.Annotations[flotillav1.AnnotationRollout] = template
-		r.Annotations[flotillav1.AnnotationSpecChangedAt] = f.clock.Now().UTC().Format(time.RFC3339)
+		r.Annotations[flotillav1.AnnotationSpecChangedAt] = f.clock.Now().UTC().Format(metav1.RFC3339Micro)
+	})
+	want, err := specs.For(eu1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status(f, f.hub, redis, func(r *flotillav1.Redis) {
+		r.Status.Trials = fleet.Trials{eu1: {Hash: want.Hash, Since: f.clock.Now()}}.Record()
 	})
 	status(f, f.member, placed, func(r *flotillav1.Redis) {
 		r.Status.ObservedGeneration = r.Generation
@@ -170,7 +176,7 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f.clock.Step(10 * time.Minute)
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Ready": "False ClustersNotReady"})
-	f.wantMessage(redis, "Progressing", "Not ready in time: eu-1; not changed: eu-2")
+	f.wantMessage(redis, "Progressing", "Not ready in time: eu-1 (ReplicasNotReady); not changed: eu-2")
 	stalled := func(moment string, want testenv.Health) {
 		t.Helper()
 		if got, err := testenv.HealthOf(redis); err != nil || got != want {
@@ -178,16 +184,16 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 		}
 	}
 	f.wantConditions(redis, map[string]string{"Stalled": "True RolloutHalted"})
-	f.wantMessage(redis, "Ready", "Rollout halted: not ready in time: eu-1; not changed: eu-2; not ready: eu-1 (ReplicasNotReady)")
+	f.wantMessage(redis, "Ready", "Rollout halted: not ready in time: eu-1 (ReplicasNotReady); not changed: eu-2; not ready: eu-1 (ReplicasNotReady)")
 	stalled("halted", testenv.Failed)
 
-	// After a restart it holds until every cluster is decided.
+	// After a restart it stays until every cluster is decided.
 	f.restart(redisKind)
-	f.directory.become("eu-2", clusters.StateConnecting, false)
+	f.directory.Set(snapshotOf("eu-2", clusters.StateConnecting, false))
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Stalled": "True RolloutHalted"})
 	f.wantMessage(redis, "Ready", "Rollout halted: ")
-	f.directory.become("eu-2", clusters.StateReady, true)
+	f.directory.Set(snapshotOf("eu-2", clusters.StateReady, true))
 	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.Conditions = ready(metav1.ConditionTrue, "AllReplicasReady", "") })
 	f.clock.Step(2 * time.Second)
 	f.pass(redis)

@@ -1,0 +1,45 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kinds
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+func TestTrim(t *testing.T) {
+	long := string(slices.Repeat([]byte("x"), 5000))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "n", ManagedFields: []metav1.ManagedFieldsEntry{{}},
+		Annotations: map[string]string{"long": long, flotillav1.AnnotationNodeRecord: long, "short": "s", corev1.LastAppliedConfigAnnotation: "{}"},
+	}}
+	node.Spec.PodCIDR = "10.0.0.0/24"
+	node.Status.Images = []corev1.ContainerImage{{}}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	}
+	trimmed, err := trimNode(node.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := trimmed.(*corev1.Node)
+	if keys := slices.Sorted(maps.Keys(got.Annotations)); !slices.Equal(keys, []string{flotillav1.AnnotationNodeRecord, "long", "short"}) {
+		t.Errorf("annotations: got %v", keys)
+	}
+	if len(got.Annotations["long"]) != maxAnnotationBytes+1 || got.Annotations[flotillav1.AnnotationNodeRecord] != long {
+		t.Error("a long foreign value is cut to a length that no pool can set, ours is kept")
+	}
+	if got.Spec.PodCIDR != "" || got.Status.Images != nil || got.ManagedFields != nil || len(got.Status.Conditions) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if !got.Status.Conditions[0].LastHeartbeatTime.IsZero() {
+		t.Error("a heartbeat must not change the cached node")
+	}
+}

@@ -1,0 +1,267 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// happen has something happen.
+func (c *course) happen() {
+	m := c.clusters[c.random.IntN(len(c.clusters))]
+	lasts := c.random.IntN(60)
+	what := c.random.IntN(16)
+	if c.nervous && c.random.IntN(2) == 0 {
+		what = 3
+	}
+	switch what {
+	case 0, 1:
+		m.away = lasts
+		c.tell("%s vanishes", m.name)
+	case 2:
+		m.paused = lasts
+		c.tell("%s is paused", m.name)
+	case 3:
+		if !m.suspect() {
+			m.hiccup = lasts / 6
+			c.tell("%s has a hiccup", m.name)
+		}
+	case 4:
+		c.restart()
+	case 5:
+		c.relabel(m)
+	case 6, 7:
+		c.override(m)
+	case 8, 9, 10:
+		c.edit(c.newSpec())
+	case 11:
+		c.edit(c.specs[c.random.IntN(len(c.specs))])
+	case 12:
+		paused := *c.spec
+		paused.idle = !paused.idle
+		c.edit(&paused)
+	}
+}
+
+// restart loses what a process has in memory.
+func (c *course) restart() {
+	c.permits, c.unsaved = map[string]Permit{}, nil
+	for _, m := range c.clusters {
+		m.decided = false
+	}
+	c.tell("the process ends")
+}
+
+// relabel makes the labels of a cluster not match any more, or match again.
+func (c *course) relabel(m *courseCluster) {
+	m.left = !m.left
+	c.tell("%s leaves: %t", m.name, m.left)
+}
+
+// override edits an override of one cluster. It may end a halt only if that cluster is the one that was broken.
+func (c *course) override(m *courseCluster) {
+	m.own, c.edits = m.own+1, c.edits+1
+	if m.suspect() {
+		c.halted = false
+	}
+	c.tell("%s gets a spec of its own", m.name)
+}
+
+// newSpec returns a spec that may break clusters, or cut them off.
+func (c *course) newSpec() *courseSpec {
+	spec := &courseSpec{name: fmt.Sprint("s", len(c.specs)), breaks: map[string]bool{}, cuts: map[string]bool{}}
+	harm, odds := c.random.IntN(4), 1+c.random.IntN(3)
+	for _, m := range c.clusters {
+		spec.breaks[m.name] = harm == 1 && c.random.IntN(odds) == 0
+		spec.cuts[m.name] = harm == 2 && c.random.IntN(odds) == 0
+	}
+	c.specs = append(c.specs, spec)
+	return spec
+}
+
+func (c *course) edit(spec *courseSpec) {
+	c.spec, c.halted = spec, false
+	c.edits++
+	c.tell("the spec is %q, paused: %t", spec.name, spec.idle)
+}
+
+// run plays a course, and then expects a good spec to reach all clusters.
+func (c *course) run() {
+	for range 110 {
+		if c.random.IntN(6) == 0 {
+			c.happen()
+		}
+		c.advance()
+	}
+	for _, m := range c.clusters {
+		m.away, m.paused, m.hiccup, m.cut, m.left = 0, 0, 0, false, false
+	}
+	c.specs = append(c.specs, &courseSpec{name: "the end"})
+	c.edit(c.specs[len(c.specs)-1])
+	for range 60 * (1 + len(c.clusters)) {
+		if c.ended() || c.violation != "" {
+			return
+		}
+		c.advance()
+	}
+	c.violate("the end is not reached")
+}
+
+func (c *course) advance() {
+	if c.random.IntN(4) > 0 {
+		c.pass()
+	}
+	c.live()
+}
+
+func (c *course) ended() bool {
+	return !slices.ContainsFunc(c.clusters, func(m *courseCluster) bool {
+		hash, _ := c.want(m)
+		return m.copy.Hash != hash
+	})
+}
+
+// bounds returns the limits of the rollout, unless one of them is switched off.
+func (c *course) bounds() Waves {
+	waves := c.waves
+	switch c.without {
+	case "maxUnready":
+		waves.MaxUnready = 1000
+	case "the batch":
+		waves.Batch = 1000
+	case "the first cluster alone":
+		waves.Steps, waves.Done = nil, 1
+	case "the deadline":
+		waves.Deadline = 0
+	}
+	return waves
+}
+
+// distort changes what the planner sees as if it lacked a rule, and reports whether it sees the cluster.
+func (c *course) distort(turn *Turn, m *courseCluster) bool {
+	none := Trial{}
+	switch c.without {
+	case "trials":
+		turn.Trial = none
+	case "trials of clusters that cannot be seen":
+		if turn.Copy == nil {
+			turn.Trial = none
+		}
+	case "trials across edits":
+		if turn.alive() && turn.Copy.Hash == turn.Trial.Hash && turn.Copy.Rollout != c.waves.Template {
+			turn.Trial = none
+		}
+	case "corrections first":
+		if turn.alive() && !turn.shown() && turn.Trial.Hash != turn.Want {
+			turn.Trial = none
+		}
+	case "who was ready before":
+		if turn.alive() && turn.Trial == none && !turn.Copy.Settled() {
+			turn.Trial = Trial{Hash: turn.Copy.Hash, Since: turn.Copy.ChangedAt}
+		}
+	case "clusters that are not decided":
+		turn.Decided = true
+	case "clusters that leave":
+		return !m.left
+	case "that a paused copy proves nothing":
+		if turn.Copy != nil {
+			turn.Copy.Idle = false
+		}
+	case "pausing at once":
+		turn.Idle = false
+	case "going back at once":
+		if turn.Copy != nil {
+			turn.Copy.PreviousHash = ""
+		}
+	case "the lag of caches":
+		turn.Refused = true
+	}
+	return true
+}
+
+// courses is how many courses are played. The drill plays more.
+var courses = uint64(2_000)
+
+func TestWaves_any_course(t *testing.T) {
+	t.Parallel()
+	changes := 0
+	for seed := range courses {
+		c := newCourse(seed, "", false)
+		c.run()
+		if c.violation != "" {
+			c = newCourse(seed, "", true)
+			c.run()
+			t.Fatalf("seed %d, %+v: %s:\n%s", seed, c.waves, c.violation, strings.Join(c.story, "\n"))
+		}
+		changes += c.changes
+	}
+	if changes < int(courses)*10 {
+		t.Errorf("%d changes; the courses show little", changes)
+	}
+}
+
+func TestWaves_need_each_of_their_rules(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{
+		"trials", "trials of clusters that cannot be seen", "trials across edits", "the record before the permit", "corrections first",
+		"who was ready before", "that a previous spec was good", "that a paused copy proves nothing", "pausing at once",
+		"going back at once", "clusters that are not decided", "clusters that leave", "the lag of caches", "maxUnready", "the batch",
+		"the first cluster alone", "the deadline", "the look before the change",
+	} {
+		found := false
+		for seed := uint64(0); seed < courses && !found; seed++ {
+			c := newCourse(seed, rule, false)
+			c.run()
+			found = c.violation != ""
+		}
+		if !found {
+			t.Errorf("without %s nothing goes wrong either", rule)
+		}
+	}
+}
+
+// TestWaves_do_not_wait_after_an_edit_that_is_taken_back plays a person who edits more quickly than the clusters follow.
+// Nothing ever breaks, so nothing has a reason to wait.
+func TestWaves_do_not_wait_after_an_edit_that_is_taken_back(t *testing.T) {
+	t.Parallel()
+	for seed := range courses {
+		c := newCourse(seed, "", false)
+		c.quick()
+		if c.violation != "" {
+			c = newCourse(seed, "", true)
+			c.quick()
+			t.Fatalf("seed %d, %+v: %s:\n%s", seed, c.waves, c.violation, strings.Join(c.story, "\n"))
+		}
+	}
+}
+
+// quick has a person edit, take back and edit again, and expects the last edit to reach all clusters soon.
+func (c *course) quick() {
+	c.waves.Soak, c.step = 0, 200*time.Millisecond
+	for _, m := range c.clusters {
+		m.sick = false
+	}
+	for range 5 {
+		for range 1 + c.random.IntN(6) {
+			if before := len(c.specs) - 2; before >= 0 && c.random.IntN(2) == 0 {
+				c.edit(c.specs[before])
+			} else {
+				c.specs = append(c.specs, &courseSpec{name: fmt.Sprint("s", len(c.specs))})
+				c.edit(c.specs[len(c.specs)-1])
+			}
+			for range c.random.IntN(12) {
+				c.advance()
+			}
+		}
+		for began := c.now; !c.ended() && c.violation == ""; c.advance() {
+			if c.now.Sub(began) > time.Duration(len(c.clusters))*4*time.Second {
+				c.violate("the clusters wait for %v, although nothing is wrong", c.now.Sub(began))
+			}
+		}
+	}
+}

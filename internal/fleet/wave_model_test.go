@@ -1,0 +1,381 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	courseStep     = 15 * time.Second
+	courseDeadline = 5 * time.Minute
+)
+
+// courseSpec is a spec of the hub object.
+type courseSpec struct {
+	name string
+	// breaks and cuts are the clusters that do not become ready with it, and that cannot be reached any more.
+	breaks, cuts map[string]bool
+	idle         bool
+}
+
+// courseCluster is a member with a copy, as it is and as the manager sees it.
+type courseCluster struct {
+	name string
+	// copy is the copy, cached is what the cache of the member shows, and lag how long it may be behind.
+	copy, cached Copy
+	lag          int
+	// spec is what the copy runs with: an idle copy keeps running with the spec before.
+	spec *courseSpec
+	// away and paused are how many steps the member cannot be seen, or not be written to. A member that is cut off stays
+	// away. hiccup is for how many steps the copy is not ready for reasons of its own, and sick that it never is.
+	away, paused, hiccup int
+	cut, sick            bool
+	// decided reports whether this process has seen the member, own the revision of its own override, and left whether its
+	// labels no longer match.
+	decided bool
+	own     int
+	left    bool
+	// takes is how many steps the member needs to observe a change.
+	takes int
+
+	// took is the hash that it took when it was ready and has not been seen ready with, and tookAt when it was permitted.
+	took   string
+	tookAt time.Time
+}
+
+// course plays the life of a hub object and of its copies: a person edits it, clusters break, vanish and return, labels
+// change, members are paused, caches lag, and the process ends at any point.
+type course struct {
+	random   *rand.Rand
+	now      time.Time
+	waves    Waves
+	clusters []*courseCluster
+	spec     *courseSpec
+	specs    []*courseSpec
+	edits    int
+	// trials are recorded on the hub object; permits are in memory.
+	trials  Trials
+	permits map[string]Permit
+	// halted reports whether the rollout was halted, and nothing has happened since that may end it.
+	halted bool
+	// without is the rule that is switched off.
+	without string
+	// unsaved are trials that are not recorded yet, without the rule that they are recorded first.
+	unsaved   Trials
+	violation string
+	// step is how long a step lasts.
+	step time.Duration
+	// nervous is true if clusters often have hiccups.
+	nervous bool
+	// tells is true if the story is recorded.
+	tells   bool
+	story   []string
+	changes int
+}
+
+func newCourse(seed uint64, without string, tells bool) *course {
+	c := &course{
+		random: rand.New(rand.NewPCG(seed, 3)), now: waveTime, trials: Trials{}, permits: map[string]Permit{}, without: without, tells: tells,
+		step: courseStep,
+	}
+	c.waves = Waves{Batch: 1 + c.random.IntN(3), MaxUnready: max(c.random.IntN(4)-1, 0), Deadline: courseDeadline}
+	if seed%5 == 0 {
+		c.waves.Steps = []int{2, 1}
+	}
+	if seed%3 == 0 {
+		c.waves.Soak = 2 * time.Minute
+	}
+	c.nervous = seed%4 == 0
+	c.spec = &courseSpec{name: "s0"}
+	c.specs = []*courseSpec{c.spec}
+	for i := range 1 + c.random.IntN(7) {
+		cluster := &courseCluster{name: fmt.Sprint("m", i), spec: c.spec, decided: true, sick: c.random.IntN(12) == 0}
+		cluster.copy = Copy{Recorded: true, Version: "1", Generation: 1, ObservedGeneration: 1, Ready: condition(!cluster.sick), ChangedAt: c.now.Add(-time.Hour)}
+		cluster.copy.Hash, _ = c.want(cluster)
+		cluster.cached = cluster.copy
+		c.clusters = append(c.clusters, cluster)
+	}
+	return c
+}
+
+// specOf are the specs of copies that are idle and of those that are not.
+var specOf = map[bool]map[string]any{true: {"paused": true}, false: {}}
+
+var isReady, isNotReady = &metav1.Condition{Status: metav1.ConditionTrue}, &metav1.Condition{Status: metav1.ConditionFalse}
+
+func condition(ready bool) *metav1.Condition {
+	if ready {
+		return isReady
+	}
+	return isNotReady
+}
+
+func (c *course) tell(format string, args ...any) {
+	if !c.tells {
+		return
+	}
+	c.story = append(c.story, fmt.Sprintf("%v: ", c.now.Sub(waveTime))+fmt.Sprintf(format, args...))
+}
+
+func (c *course) violate(format string, args ...any) {
+	if c.violation == "" {
+		c.violation = fmt.Sprintf(format, args...)
+		c.tell("VIOLATION: %s", c.violation)
+	}
+}
+
+// want returns the hash of the effective spec for a cluster, and whether it is idle.
+func (c *course) want(cluster *courseCluster) (string, bool) {
+	hash := c.spec.name
+	if cluster.own > 0 {
+		hash += "+" + strconv.Itoa(cluster.own)
+	}
+	if c.spec.idle {
+		hash += " paused"
+	}
+	return hash, c.spec.idle
+}
+
+func (m *courseCluster) visible() bool { return m.decided && m.away == 0 && !m.cut }
+
+// suspect reports whether the cluster took a change when it was ready and has not been seen ready since.
+func (m *courseCluster) suspect() bool { return m.took != "" }
+
+// turns returns what the planner sees.
+func (c *course) turns() []Turn {
+	var turns []Turn
+	for _, m := range c.clusters {
+		o := Observation{
+			Name: m.name, Fate: FateApply, Trial: c.trials[m.name],
+			Member: &Member{Decided: m.decided, Visible: m.visible(), Writable: m.visible() && m.paused == 0},
+		}
+		if m.left {
+			o.Fate = FateLeave
+		}
+		hash, idle := c.want(m)
+		o.Want = Effective{Hash: hash, Spec: specOf[idle]}
+		if m.visible() {
+			seen := m.cached
+			o.Copy = &seen
+		}
+		turn, ok := TurnOf(o, 1)
+		if !ok {
+			continue
+		}
+		if permit := c.permits[m.name]; permit.Hash == turn.Want && !permit.Pending {
+			turn.PermittedAt = permit.At
+		}
+		if permit := c.permits[m.name]; turn.Trial.Hash != turn.Want && permit.covers(turn.Trial) {
+			permit.Pending, turn.Sight = true, permit.sight(turn.Trial, turn.Copy)
+			c.permits[m.name] = permit
+		}
+		if c.distort(&turn, m) {
+			turns = append(turns, turn)
+		}
+	}
+	return turns
+}
+
+// pass has the manager decide, and writes as it does.
+func (c *course) pass() {
+	c.waves.Template = c.spec.name + "/" + strconv.Itoa(c.edits)
+	c.see()
+	waves, turns := c.bounds(), c.turns()
+	wave := waves.Next(turns, c.now)
+	c.check(turns, wave)
+	if !maps.Equal(c.trials, wave.Trials) {
+		c.tell("%v go, on trial are %v", wave.Go, wave.Trials)
+	}
+	permits := map[string]Permit{}
+	for _, turn := range turns {
+		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
+			continue
+		}
+		recorded := wave.Trials[turn.Name] == c.trials[turn.Name] || wave.Trials[turn.Name].Hash != turn.Want
+		permit := Permit{Hash: turn.Want, At: c.now}
+		if !recorded && c.without != "the record before the permit" {
+			permit.Pending = true
+			if turn.Doubtful() {
+				permit.Sent = SentUnknown
+			}
+		}
+		if trial := wave.Trials[turn.Name]; trial.Hash == turn.Want {
+			permit.At = trial.Since
+		}
+		if !turn.PermittedAt.IsZero() {
+			permit.At = turn.PermittedAt
+		}
+		permits[turn.Name] = permit
+	}
+	c.permits = follow(permits, c.permits, wave.Trials)
+	if c.without == "the record before the permit" {
+		if c.unsaved != nil {
+			c.trials = c.unsaved
+		}
+		c.unsaved = wave.Trials
+	} else {
+		c.trials = wave.Trials
+	}
+	c.halted = c.halted || wave.Halted
+}
+
+// see notes which clusters the manager sees ready.
+func (c *course) see() {
+	for _, m := range c.clusters {
+		if !m.visible() || !m.cached.Settled() || m.cached.Idle {
+			continue
+		}
+		if m.cached.Hash == m.copy.Hash || m.cached.Hash == m.took {
+			m.took = ""
+		}
+		if c.trials[m.name] != (Trial{}) {
+			c.halted = false
+		}
+	}
+}
+
+// check looks for a broken rule in a decision.
+func (c *course) check(turns []Turn, wave Wave) {
+	suspects, correctable, fresh := []string(nil), "", map[string]bool{}
+	for _, m := range c.clusters {
+		if !m.suspect() {
+			continue
+		}
+		suspects = append(suspects, m.name)
+		if c.now.Sub(m.tookAt) < courseDeadline-courseStep {
+			fresh[m.name] = true
+		}
+		i := slices.IndexFunc(turns, func(t Turn) bool { return t.Name == m.name })
+		if i >= 0 && turns[i].Writable && turns[i].alive() && !turns[i].shown() && !slices.Contains(wave.Go, m.name) {
+			correctable = m.name
+		}
+	}
+	undecided := slices.ContainsFunc(c.clusters, func(m *courseCluster) bool { return !m.decided && !m.left })
+	let, done := 0, 0
+	for _, turn := range turns {
+		if turn.Done(c.waves.Template) {
+			done++
+		}
+		if !turn.alive() || turn.shown() || !turn.Writable {
+			continue
+		}
+		goes := slices.Contains(wave.Go, turn.Name)
+		if _, idle := c.want(c.find(turn.Name)); (idle || turn.Want != "" && c.find(turn.Name).cached.PreviousHash == turn.Want) && !goes {
+			c.violate("%s is held, although it needs no trial", turn.Name)
+		}
+		if !goes || turn.returns() || !turn.PermittedAt.IsZero() || c.trials[turn.Name].Hash == turn.Want {
+			continue
+		}
+		let++
+		if c.trials[turn.Name] != (Trial{}) {
+			continue
+		}
+		switch {
+		case len(suspects) > c.waves.MaxUnready:
+			c.violate("%s may change although %v are not known to be well", turn.Name, suspects)
+		case correctable != "":
+			c.violate("%s may change before %s, which was broken", turn.Name, correctable)
+		case len(fresh) > 0:
+			c.violate("%s may change although others have just begun: %v", turn.Name, fresh)
+		case undecided:
+			c.violate("%s may change although not all clusters have been looked at", turn.Name)
+		case c.halted:
+			c.violate("%s may change although the rollout was halted", turn.Name)
+		}
+	}
+	if limit := c.limit(done); let > limit {
+		c.violate("%d clusters may change at once after %d, not only %d", let, done, limit)
+	}
+}
+
+// limit returns how many clusters may change together when some are done.
+func (c *course) limit(done int) int {
+	if done == 0 && len(c.waves.Steps) == 0 {
+		return 1
+	}
+	for _, step := range c.waves.Steps {
+		if done < step {
+			return step - done
+		}
+		done -= step
+	}
+	return c.waves.Batch
+}
+
+func (c *course) find(name string) *courseCluster {
+	return c.clusters[slices.IndexFunc(c.clusters, func(m *courseCluster) bool { return m.name == name })]
+}
+
+// take applies the spec to a copy, as placement does.
+func (c *course) take(m *courseCluster) {
+	seen := m.cached
+	hash, idle := c.want(m)
+	if m.copy.Hash != seen.Hash || hash == seen.Hash {
+		return
+	}
+	due := Turn{Want: hash, Idle: idle, Copy: &seen, Trial: c.trials[m.name]}.Due() || c.without == "the record before the permit"
+	permit := c.permits[m.name]
+	if !idle && (permit.Hash != hash || permit.Pending || !due && c.without != "the look before the change") {
+		return
+	}
+	previous := seen.PreviousHash
+	if seen.Settled() && !seen.Idle || c.without == "that a previous spec was good" {
+		previous = seen.Hash
+	}
+	if seen.PreviousHash == hash {
+		previous = ""
+	}
+	returns := seen.PreviousHash == hash
+	m.copy.PreviousHash, m.copy.Hash, m.copy.Rollout, m.copy.ChangedAt = previous, hash, c.waves.Template, c.now
+	m.copy.Idle = idle
+	m.copy.Generation++
+	m.copy.Version = strconv.FormatInt(m.copy.Generation, 10)
+	if permit.Hash == hash {
+		permit.Sent, permit.Stored = SentStored, m.copy.Version
+		c.permits[m.name] = permit
+	}
+	m.takes = c.random.IntN(6)
+	c.changes++
+	c.tell("%s takes %q", m.name, hash)
+	switch {
+	case idle:
+		return
+	case m.suspect() && returns && !c.spec.breaks[m.name]:
+	case m.suspect(), (seen.Ready.Status == metav1.ConditionTrue || c.trials[m.name].Hash == hash) && !returns, returns && c.spec.breaks[m.name]:
+		m.took, m.tookAt = hash, c.permits[m.name].At
+	}
+	m.spec = c.spec
+	if c.spec.cuts[m.name] {
+		m.cut = true
+		c.tell("%s is cut off", m.name)
+	}
+}
+
+// live lets a step pass in the clusters.
+func (c *course) live() {
+	for _, m := range c.clusters {
+		m.away, m.paused, m.hiccup = max(m.away-1, 0), max(m.paused-1, 0), max(m.hiccup-1, 0)
+		if m.visible() && m.paused == 0 && !m.left && c.random.IntN(10) < 6 {
+			c.take(m)
+		}
+		if m.takes--; m.takes <= 0 {
+			m.copy.ObservedGeneration = m.copy.Generation
+			m.copy.Ready = condition(!m.sick && m.hiccup == 0 && !m.spec.breaks[m.name])
+		}
+		// A cache lags less than cacheLag.
+		if m.lag--; m.lag <= 0 {
+			m.cached, m.lag = m.copy, c.random.IntN(3)
+		}
+		m.decided = m.decided || c.random.IntN(4) == 0
+	}
+	c.now = c.now.Add(c.step)
+}

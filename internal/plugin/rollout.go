@@ -1,0 +1,255 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
+)
+
+func newRollout(t *tool) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rollout",
+		Short: "Show a rollout, pause and resume it, and go back",
+		Long: `Show how far a change of an object has come in its clusters, stop it from reaching further ones, and go back to an earlier
+spec.
+
+Everything is read from the hub and written there.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	add := func(command *cobra.Command) {
+		command.Args, command.ValidArgsFunction, command.DisableFlagsInUseLine = oneObject, t.completeTargets, true
+		c.AddCommand(command)
+	}
+	var watch bool
+	status := &cobra.Command{
+		Use:   "status (redis|nodepool)/NAME",
+		Short: "Show which clusters have the last change, are on trial with it, or wait",
+		Long: `Show which clusters have the last change, are on trial with it, or wait, what has stopped the rollout, and how to go on.
+
+  failed     not ready in time with a change that it may have taken
+  on trial   may have taken a change, and has not been seen ready with it yet
+  waiting    has not taken the change
+  not seen   cannot be observed
+  done       has the change`,
+		Example: `  kubectl flotilla rollout status redis/cache -n shop
+  kubectl flotilla rollout status nodepool/web --watch`,
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.rolloutStatus(c.Context(), strings.Join(args, "/"), watch)
+		},
+	}
+	status.Flags().BoolVarP(&watch, "watch", "w", false, "Show it again whenever it changes, until the rollout is over")
+	add(status)
+	add(&cobra.Command{
+		Use:   "pause (redis|nodepool)/NAME",
+		Short: "Stop a change from reaching further clusters",
+		Long: `Set spec.placement.rollout.paused: the present change and later ones reach no further cluster. Clusters that have begun
+finish. Going back to the previous spec is still possible.`,
+		Example: `  kubectl flotilla rollout pause redis/cache -n shop`,
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.pauseRollout(c.Context(), strings.Join(args, "/"), true)
+		},
+	})
+	add(&cobra.Command{
+		Use:     "resume (redis|nodepool)/NAME",
+		Short:   "Let a paused rollout go on",
+		Example: `  kubectl flotilla rollout resume redis/cache -n shop`,
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.pauseRollout(c.Context(), strings.Join(args, "/"), false)
+		},
+	})
+	add(newRolloutHistory(t))
+	add(newRolloutUndo(t))
+	return c
+}
+
+// The stages of a cluster in a rollout, in the order in which they are shown.
+const (
+	stageFailed  = "failed"
+	stageOnTrial = "on trial"
+	stageWaiting = "waiting"
+	stageUnseen  = "not seen"
+	stageDone    = "done"
+)
+
+// stageOrder and stageColours are of the stages.
+var (
+	stageOrder   = []string{stageFailed, stageOnTrial, stageWaiting, stageUnseen, stageDone}
+	stageColours = map[string]console.Colour{
+		stageFailed: console.Red, stageOnTrial: console.Yellow, stageWaiting: console.Faint, stageUnseen: console.Yellow, stageDone: console.Green,
+	}
+)
+
+// rolloutStatus shows a rollout. With watch it is shown again whenever it changes, until the rollout is over.
+func (t *tool) rolloutStatus(ctx context.Context, argument string, watch bool) error {
+	of, hub, err := t.onHub(argument)
+	if err != nil {
+		return err
+	}
+	read := func(ctx context.Context) (*screenful, error) {
+		object, err := of.read(ctx, hub)
+		if err != nil {
+			return nil, err
+		}
+		if object.GetPlacement() == nil {
+			return nil, notPlaced(of)
+		}
+		return &screenful{
+			state: object.GetResourceVersion(), over: rolloutOver(object), print: func() { t.printRollout(of, object) },
+		}, nil
+	}
+	if watch {
+		return t.watch(ctx, read)
+	}
+	shown, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	shown.print()
+	return nil
+}
+
+// notPlaced is the error for an object that is placed nowhere.
+func notPlaced(of target) error {
+	return console.Faultf("set spec.placement to choose the clusters that get a copy", "%s is placed nowhere", of)
+}
+
+// rolloutOver reports whether every cluster that can be changed has the present generation.
+func rolloutOver(object fleet.Object) bool {
+	progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing)
+	return progressing.ObservedGeneration == object.GetGeneration() && progressing.Reason == flotillav1.ReasonSettled && len(object.GetFleetStatus().Trials) == 0
+}
+
+// printRollout writes how far a rollout has come.
+func (t *tool) printRollout(of target, object fleet.Object) {
+	progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing)
+	if progressing.ObservedGeneration != object.GetGeneration() {
+		t.Resultf("%s: the manager has not seen generation %d yet", of, object.GetGeneration())
+	} else {
+		colour := map[string]console.Colour{
+			flotillav1.ReasonSettled: console.Green, flotillav1.ReasonRolloutHalted: console.Red,
+		}[progressing.Reason]
+		t.Resultf("%s", console.Paint(t.Out, cmp.Or(colour, console.Yellow), fmt.Sprintf(
+			"%s: %s for %s: %s", of, progressing.Reason, t.Ago(&progressing.LastTransitionTime), progressing.Message)))
+	}
+	stages, counts := t.stagesOf(object), map[string]int{}
+	for _, stage := range stages {
+		counts[stage[1].Text]++
+	}
+	counts[stageDone] += int(object.GetFleetStatus().ClustersOmitted)
+	var parts []string
+	for _, stage := range stageOrder {
+		if counts[stage] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[stage], stage))
+		}
+	}
+	if len(parts) > 0 {
+		t.Resultf("Clusters: %s\n", strings.Join(parts, ", "))
+		t.listRows([]string{"CLUSTER", "STAGE", "FOR", "READY", "REASON", "DETAIL"}, stages, maxUnwell)
+	}
+	switch progressing.Reason {
+	case flotillav1.ReasonRolloutPaused:
+		t.Resultf("\nGo on with: %s", of.command("rollout resume"))
+	case flotillav1.ReasonRolloutHalted:
+		t.Resultf("\nWhat it means: %s\nGo back with: %s", meaningOf(progressing.Reason), of.command("rollout undo"))
+	}
+}
+
+// stagesOf returns a row for each cluster that a hub object lists. Those that stop others come first.
+func (t *tool) stagesOf(object fleet.Object) [][]console.Cell {
+	trials, deadline := fleet.TrialsOf(object), fleet.NewWaves(object.GetPlacement(), "", 0).Deadline
+	entries := entriesOf(object)
+	rows := make([][]console.Cell, 0, len(entries))
+	for i := range entries {
+		entry := &entries[i]
+		stage, began := stageWaiting, entry.Since
+		trial, tried := trials[entry.Name]
+		switch {
+		case tried && t.Clock.Since(trial.Since) >= deadline && entry.Ready != metav1.ConditionTrue:
+			stage, began = stageFailed, &metav1.Time{Time: trial.Since}
+		case tried:
+			stage, began = stageOnTrial, &metav1.Time{Time: trial.Since}
+		case entry.Ready == metav1.ConditionUnknown:
+			stage = stageUnseen
+		case entry.ObservedGeneration == object.GetGeneration():
+			stage = stageDone
+		}
+		rows = append(rows, []console.Cell{
+			{Text: entry.Name},
+			{Text: stage, Colour: stageColours[stage]},
+			{Text: t.Ago(began)},
+			console.Status(entry.Ready),
+			{Text: console.OrDash(entry.Reason)},
+			{Text: entry.Message},
+		})
+	}
+	slices.SortStableFunc(rows, func(a, b []console.Cell) int {
+		return cmp.Compare(slices.Index(stageOrder, a[1].Text), slices.Index(stageOrder, b[1].Text))
+	})
+	return rows
+}
+
+// pauseRollout pauses the rollout of an object, or resumes it.
+func (t *tool) pauseRollout(ctx context.Context, argument string, pause bool) error {
+	of, hub, err := t.onHub(argument)
+	if err != nil {
+		return err
+	}
+	object, err := of.read(ctx, hub)
+	if err != nil {
+		return err
+	}
+	placement, does := object.GetPlacement(), map[bool]string{true: "paused", false: "not paused"}[pause]
+	if placement == nil {
+		return notPlaced(of)
+	}
+	if (placement.Rollout != nil && placement.Rollout.Paused) == pause {
+		t.Resultf("The rollout of %s is %s already", of, does)
+		return nil
+	}
+	before := object.DeepCopyObject().(fleet.Object)
+	if placement.Rollout == nil {
+		placement.Rollout = &flotillav1.Rollout{}
+	}
+	placement.Rollout.Paused = pause
+	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.FieldOwner); err != nil {
+		return hub.Explain("changing "+of.String(), err)
+	}
+	t.Resultf("The rollout of %s is %s", of, does)
+	if owners := appliersOf(before); len(owners) > 0 {
+		t.Notef("%s %s applies this object: change spec.placement.rollout.paused there too, or it may be set back",
+			console.Paint(t.ErrOut, console.Yellow, "!"), strings.Join(owners, ", "))
+	}
+	if pause {
+		t.Resultf("Go on with: %s", of.command("rollout resume"))
+	} else {
+		t.Resultf("Follow it with: %s", of.command("rollout status")+" --watch")
+	}
+	return nil
+}
+
+// appliersOf lists who applies the spec of an object by server-side apply: a GitOps tool, or a person.
+func appliersOf(object client.Object) []string {
+	var names []string
+	for _, entry := range object.GetManagedFields() {
+		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
+			names = append(names, entry.Manager)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,135 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/testenv"
+)
+
+// edge returns a pool of both members, in which each change soaks for an hour. Its copies stay, so that no later removal
+// waits for a confirmation.
+func edge(tier string) *flotillav1.NodePool {
+	return &flotillav1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "edge"},
+		Spec: flotillav1.NodePoolSpec{
+			NodeSelector: &flotillav1.NodeSelector{MatchLabels: map[string]flotillav1.LabelValue{"pool": "edge"}},
+			Labels:       map[string]flotillav1.LabelValue{"example.com/tier": flotillav1.LabelValue(tier)},
+			Placement: &flotillav1.Placement{
+				Clusters: []string{"eu-1", "us-1"}, Rollout: &flotillav1.Rollout{SoakSeconds: 3600}, DeletionPolicy: flotillav1.DeletionPolicyOrphan,
+			},
+		},
+	}
+}
+
+func (s *story) rollout(t *testing.T) {
+	ctx := context.Background()
+	for _, member := range []*testenv.Cluster{eu1, us1} {
+		addNode(t, member, "node-edge", "edge", true)
+	}
+	pool := edge("one")
+	apply(t, pool, "NodePool")
+	progress := func(reason string) {
+		t.Helper()
+		s.eventually("the rollout is "+reason, func() (bool, error) {
+			err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+			found := apimeta.FindStatusCondition(pool.Status.Conditions, flotillav1.ConditionProgressing)
+			return found != nil && found.ObservedGeneration == pool.Generation && found.Reason == reason, err
+		})
+	}
+	s.eventually("the pool is ready", func() (bool, error) {
+		err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+		return apimeta.IsStatusConditionTrue(pool.Status.Conditions, flotillav1.ConditionFullyReady), err
+	})
+	progress(flotillav1.ReasonSettled)
+	if got := s.must("rollout", "status", "nodepool/edge", "--watch").out; !strings.Contains(got, "Clusters: 2 done") {
+		t.Errorf("a rollout that is over shows\n%s", got)
+	}
+
+	apply(t, edge("two"), "NodePool")
+	s.eventually("one cluster is on trial and ready", func() (bool, error) {
+		err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+		first := pool.Status.Clusters[0]
+		return first.Ready == metav1.ConditionTrue && first.ObservedGeneration == pool.Generation && len(pool.Status.Trials) == 1, err
+	})
+	progress(flotillav1.ReasonRollingOut)
+	show(t, "rollout", "rollout status nodepool/edge", s.must("rollout", "status", "nodepool/edge"))
+
+	show(t, "rollout-pause", "rollout pause nodepool/edge", s.must("rollout", "pause", "nodepool/edge"))
+	progress(flotillav1.ReasonRolloutPaused)
+	if got := s.must("rollout", "status", "nodepool", "edge").out; !strings.Contains(got, "Go on with: kubectl flotilla rollout resume nodepool/edge") {
+		t.Errorf("a paused rollout shows\n%s", got)
+	}
+	if got := s.must("rollout", "pause", "nodepool/edge").out; !strings.Contains(got, "is paused already") {
+		t.Errorf("pausing again says\n%s", got)
+	}
+
+	watching, stop := context.WithCancel(ctx)
+	screen, ended := &screen{}, make(chan int)
+	go func() {
+		ended <- s.runInto(watching, strings.NewReader(""), screen, io.Discard, "rollout", "status", "nodepool/edge", "-w")
+	}()
+	s.eventually("the pause shows", func() (bool, error) { return strings.Contains(screen.String(), "RolloutPaused"), nil })
+	s.must("rollout", "resume", "nodepool/edge")
+	progress(flotillav1.ReasonRollingOut)
+	s.eventually("the rollout shows", func() (bool, error) { return strings.Contains(screen.String(), "RollingOut"), nil })
+	stop()
+	if code := <-ended; code != 0 {
+		t.Errorf("watching ends with %d", code)
+	}
+
+	show(t, "rollout-history", "rollout history nodepool/edge", s.must("rollout", "history", "nodepool/edge"))
+	if got := s.must("rollout", "history", "nodepool/edge", "--revision", "1").out; !strings.Contains(got, "kind: ControllerRevision") || !strings.Contains(got, "example.com/tier: one") {
+		t.Errorf("the first revision is\n%s", got)
+	}
+	generation := pool.Generation
+	if got := s.must("rollout", "undo", "nodepool/edge", "--dry-run").out; !strings.Contains(got, "would go back to revision 1: labels.example.com/tier two → one") {
+		t.Errorf("trying to go back says\n%s", got)
+	}
+	show(t, "rollout-undo", "rollout undo nodepool/edge", s.must("rollout", "undo", "nodepool/edge"))
+	progress(flotillav1.ReasonSettled)
+	if pool.Generation != generation+1 || pool.Spec.Labels["example.com/tier"] != "one" || pool.Spec.Placement.Rollout.SoakSeconds != 3600 {
+		t.Errorf("generation %d is now generation %d: %+v", generation, pool.Generation, pool.Spec)
+	}
+	if got := s.must("rollout", "undo", "nodepool/edge", "--to-revision", strconv.FormatInt(pool.Generation, 10)).out; !strings.Contains(got, "already") {
+		t.Errorf("going to the present revision says\n%s", got)
+	}
+	s.fails([]string{"has no revision 9", "rollout history nodepool/edge"}, "rollout", "undo", "nodepool/edge", "--to-revision", "9")
+
+	s.fails([]string{"has no nodepool/other", "check the name"}, "rollout", "status", "nodepool/other")
+	s.fails([]string{"redis/NAME or nodepool/NAME is needed"}, "rollout", "pause")
+	apply(t, &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}, Spec: flotillav1.NodePoolSpec{NodeSelector: edge("").Spec.NodeSelector}}, "NodePool")
+	for _, command := range []string{"status", "pause", "resume", "history", "undo"} {
+		s.fails([]string{"nodepool/nowhere is placed nowhere", "spec.placement"}, "rollout", command, "nodepool/nowhere")
+	}
+	gone := func(cluster *testenv.Cluster, name string) {
+		t.Helper()
+		if err := cluster.Client.Delete(ctx, &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(name+" is gone", func() (bool, error) {
+			err := cluster.Client.Get(ctx, client.ObjectKey{Name: name}, &flotillav1.NodePool{})
+			return err != nil, client.IgnoreNotFound(err)
+		})
+	}
+	gone(hubServer, "nowhere")
+	gone(hubServer, "edge")
+	for _, member := range []*testenv.Cluster{eu1, us1} {
+		gone(member, "edge")
+		if err := member.Client.DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels{"pool": "edge"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

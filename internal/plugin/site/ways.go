@@ -1,0 +1,104 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/clusters/transport"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+)
+
+// Policy is what a registration is accepted by. A hub may be configured to be stricter.
+var Policy = registration.Policy{AllowSystemRoots: true, AllowProxyURL: true}
+
+// Ways lead into the members of a hub.
+type Ways struct {
+	Hub *Site
+
+	access *Access
+	// named are the contexts that were given for a member, by its name, and byUID the clusters of the others.
+	named map[string]string
+	byUID map[types.UID]*Site
+}
+
+// WaysInto prepares the ways into members that the flags name.
+func (a *Access) WaysInto(ctx context.Context, hub *Site) (*Ways, error) {
+	w := &Ways{Hub: hub, access: a, named: map[string]string{}, byUID: map[types.UID]*Site{}}
+	for _, given := range a.memberContexts {
+		if name, contextName, found := strings.Cut(given, "="); found {
+			w.named[name] = contextName
+			continue
+		}
+		member, err := a.ByContext(given)
+		if err != nil {
+			return nil, err
+		}
+		uid, err := member.Identity(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w.byUID[uid] = member
+	}
+	return w, nil
+}
+
+// Into returns a member by the first way that exists. It refuses a cluster that is not the member.
+func (w *Ways) Into(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	found, err := w.choose(ctx, member)
+	if err != nil {
+		return nil, err
+	}
+	return found, found.MustBe(ctx, member)
+}
+
+func (w *Ways) choose(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	if contextName, found := w.named[member.Name]; found {
+		return w.access.ByContext(contextName)
+	}
+	if found := w.byUID[types.UID(member.Status.UID)]; found != nil && member.Status.UID != "" {
+		return found, nil
+	}
+	raw, err := w.access.MemberConfig("").RawConfig()
+	if err == nil && raw.Contexts[member.Name] != nil {
+		return w.access.ByContext(member.Name)
+	}
+	return w.byRegistration(ctx, member)
+}
+
+// ByRegistration returns a member with the credential of the hub. It refuses a cluster that is not the member.
+func (w *Ways) ByRegistration(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	found, err := w.byRegistration(ctx, member)
+	if err != nil {
+		return nil, err
+	}
+	return found, found.MustBe(ctx, member)
+}
+
+func (w *Ways) byRegistration(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	secret, err := w.Hub.Registration(ctx, member)
+	if err != nil {
+		return nil, err
+	}
+	instead := "pass --member-context " + member.Name + "=CONTEXT"
+	credential, err := registration.Accept(secret, Policy)
+	if err != nil {
+		return nil, console.Faultf("correct the registration, or "+instead, "member %q: %w", member.Name, err)
+	}
+	link, err := transport.NewLink(credential, clock.RealClock{}, transport.Limits{})
+	if err != nil {
+		return nil, console.Faultf("correct the registration, or "+instead, "member %q: %w", member.Name, err)
+	}
+	// The link authenticates requests and sends them to the server of the credential only.
+	config := &rest.Config{Host: "https://" + credential.Endpoint(), Transport: link}
+	return New(config, fmt.Sprintf("member %q (through its registration)", member.Name), instead)
+}

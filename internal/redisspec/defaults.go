@@ -1,0 +1,76 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redisspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// defaultMaxMemoryPercent reserves memory for replication buffers and for the copy-on-write of a fork.
+const defaultMaxMemoryPercent = 75
+
+var defaultStorageSize = resource.MustParse("1Gi")
+
+// Of returns the spec of a Redis with the defaults of the schema, which objects that were stored before a default
+// existed lack.
+func Of(redis *flotillav1.Redis) flotillav1.RedisSpec {
+	s := *redis.Spec.DeepCopy()
+	setDefault(&s.Mode, flotillav1.RedisModeReplication)
+	setDefault(&s.Image, "redis:8.2")
+	setDefault(&s.Port, 6379)
+	setDefault(&s.Storage.Type, flotillav1.RedisStoragePVC)
+	setDefault(&s.Persistence.Mode, flotillav1.RedisPersistenceAOF)
+	setDefault(&s.Persistence.AppendFsync, "everysec")
+	setDefault(&s.Auth.Mode, flotillav1.RedisAuthPassword)
+	setDefault(&s.PodAntiAffinity, flotillav1.RedisPodAntiAffinityPreferred)
+	setDefault(&s.ImagePullPolicy, "IfNotPresent")
+	if s.Replicas == nil {
+		s.Replicas = ptr.To[int32](1)
+	}
+	if s.TerminationGracePeriodSeconds == nil {
+		s.TerminationGracePeriodSeconds = ptr.To[int64](60)
+	}
+	if s.Storage.Size.IsZero() {
+		s.Storage.Size = defaultStorageSize
+	}
+	if s.Auth.SecretRef != nil {
+		setDefault(&s.Auth.SecretRef.Key, flotillav1.RedisSecretKeyPassword)
+	}
+	if s.Memory == nil {
+		s.Memory = &flotillav1.RedisMemory{}
+	}
+	setDefault(&s.Memory.MaxMemoryPolicy, "noeviction")
+	setDefault(&s.Replication.MinReplicasMaxLagSeconds, 10)
+	setDefault(&s.Service.Type, corev1.ServiceTypeClusterIP)
+	setDefault(&s.UpdateStrategy.Primary, flotillav1.RedisPrimaryAutomatic)
+	if s.PodDisruptionBudget.Enabled == nil {
+		s.PodDisruptionBudget.Enabled = new(true)
+	}
+	return s
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// MaxMemory returns the limit of the data set in bytes, or 0 if there is none. The spec must have its defaults.
+func MaxMemory(s *flotillav1.RedisSpec) int64 {
+	if s.Memory.MaxMemory != nil {
+		return max(s.Memory.MaxMemory.Value(), 0)
+	}
+	percent := int64(defaultMaxMemoryPercent)
+	if s.Memory.MaxMemoryPercent != nil {
+		percent = int64(*s.Memory.MaxMemoryPercent)
+	}
+	// Divide first, because the product of a large limit would overflow.
+	limit := s.Resources.Limits.Memory().Value()
+	return limit/100*percent + limit%100*percent/100
+}
