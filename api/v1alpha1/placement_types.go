@@ -207,13 +207,6 @@ type FleetStatus struct {
 	// +kubebuilder:validation:MaxItems=10000
 	Recreated []Recreation `json:"recreated,omitempty"`
 
-	// revision is the name of the ControllerRevision that keeps the present spec, without the choice of clusters and
-	// rollout, and the overrides. It is in the namespace of the object; in that of the manager if the object has none. The
-	// last ten revisions are kept, and deleted with the object.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Revision string `json:"revision,omitempty"`
-
 	// trials lists the clusters in placedIn that were ready, may have taken a change of their spec since, and have not been
 	// seen ready with it yet. A cluster is added before it may take the change. Sorted by since and specHash.
 	// +optional

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -31,6 +32,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/pool"
 	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/history"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
@@ -104,7 +106,11 @@ func newManager(cfg *Config, restored func(error)) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the pool: %w", err)
 	}
-	mgr, err := mcmanager.New(hubConfig, pool, managerOptions(cfg, scheme, lock))
+	options, err := managerOptions(cfg, scheme, lock)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := mcmanager.New(hubConfig, pool, options)
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
@@ -148,6 +154,9 @@ func setup(mgr mcmanager.Manager, pool *pool.Pool, cfg *Config) error {
 	if err := placement.Setup(mgr, pool, table, options, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up placement: %w", err)
 	}
+	if err := history.Setup(hub); err != nil {
+		return fmt.Errorf("setting up history: %w", err)
+	}
 	if err := rollup.Setup(mgr, pool, table, cfg.Hub.ID, clk, cfg.Workers); err != nil {
 		return fmt.Errorf("setting up rollup: %w", err)
 	}
@@ -161,11 +170,16 @@ func setup(mgr mcmanager.Manager, pool *pool.Pool, cfg *Config) error {
 	return nil
 }
 
-func managerOptions(cfg *Config, scheme *runtime.Scheme, lock *leadership) mcmanager.Options {
+func managerOptions(cfg *Config, scheme *runtime.Scheme, lock *leadership) (mcmanager.Options, error) {
+	revisions, err := history.Cached()
+	if err != nil {
+		return mcmanager.Options{}, err
+	}
 	options := mcmanager.Options{
 		Scheme: scheme,
 		Cache: cache.Options{
 			DefaultTransform:            cache.TransformStripManagedFields(),
+			ByObject:                    map[client.Object]cache.ByObject{&appsv1.ControllerRevision{}: revisions},
 			ReaderFailOnMissingInformer: true,
 		},
 		Client: client.Options{
@@ -189,7 +203,7 @@ func managerOptions(cfg *Config, scheme *runtime.Scheme, lock *leadership) mcman
 		options.RenewDeadline = new(renewDeadline)
 		options.RetryPeriod = new(retryPeriod)
 	}
-	return options
+	return options, nil
 }
 
 func loadKubeconfig(path string) (*rest.Config, error) {

@@ -175,8 +175,15 @@ func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64
 			changes = console.OrDash(text.List(changedFields(before, after), maxChanges))
 		}
 		current := console.Cell{Text: ""}
-		if revision.Name == known.object.GetFleetStatus().Revision {
-			current = console.Cell{Text: "present", Colour: console.Green}
+		if i == 0 {
+			// It is recorded a moment after a change.
+			_, differs, err := known.restored(revision)
+			if err != nil {
+				return err
+			}
+			if len(differs) == 0 {
+				current = console.Cell{Text: "present", Colour: console.Green}
+			}
 		}
 		rows = append(rows, []console.Cell{
 			{Text: fmt.Sprint(revision.Revision)}, {Text: t.Ago(&revision.CreationTimestamp)}, current, {Text: changes},

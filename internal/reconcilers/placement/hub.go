@@ -46,19 +46,11 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 	}
 	decided := r.lead(ctx, hubObject, observed)
 	plan.trials = decided.trials
-	plan.revision, err = r.revise(ctx, hubObject)
-	if err != nil {
-		return 0, err
-	}
-	earlier := hubObject.GetFleetStatus().Revision
 	if err := r.applyHub(ctx, hubObject, plan); err != nil {
 		return 0, err
 	}
 	r.refuseExcess(hubObject, plan.excess)
 	r.Table.SetPermits(r.key(hubObject), decided.permits, fleet.TrialsOf(hubObject))
-	if plan.revision != earlier && r.memory.mayPrune(r.key(hubObject), hubObject.GetUID(), earlier == "") {
-		return decided.recheck, r.pruneRevisions(ctx, hubObject)
-	}
 	return decided.recheck, nil
 }
 
@@ -164,7 +156,7 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		status := hubObject.GetFleetStatus()
 		r.expectNoCopy(hubObject, plan.placedIn)
 		status.PlacedIn, status.Choice, status.Departing, status.Recreated = plan.placedIn, plan.choice, plan.departing, plan.recreated
-		status.Trials, status.Revision = plan.trials, plan.revision
+		status.Trials = plan.trials
 		if err := statuspatch.Write(ctx, r.Hub, before, hubObject, statuspatch.SameVersion, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}

@@ -29,11 +29,6 @@ type remembered struct {
 	// triedAt is when a pass last recorded that some clusters on trial have passed. passed are those that have passed since.
 	triedAt time.Time
 	passed  fleet.Trials
-	// revision is the name of the newest recorded revision, and refusedAt when the hub last refused one.
-	revision  string
-	refusedAt time.Time
-	// revisions is an upper bound of the number of revisions; 0 means that it is not known.
-	revisions int
 }
 
 // wrote records the resourceVersion of a write of the object.
@@ -86,49 +81,6 @@ func (m *memory) passed(key fleet.ObjectKey, uid types.UID) fleet.Trials {
 		return known.passed
 	}
 	return nil
-}
-
-// revised records that the object has a revision, and revision returns its name.
-func (m *memory) revised(key fleet.ObjectKey, uid types.UID, name string) {
-	m.change(key, uid, func(known *remembered) { known.revision = name })
-}
-
-func (m *memory) revision(key fleet.ObjectKey, uid types.UID) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if known := m.byObject[key]; known.uid == uid {
-		return known.revision
-	}
-	return ""
-}
-
-// mayPrune counts a new revision of the object, which is the first one or not, and reports whether there may be too many.
-func (m *memory) mayPrune(key fleet.ObjectKey, uid types.UID, first bool) (may bool) {
-	m.change(key, uid, func(known *remembered) {
-		if first || known.revisions > 0 {
-			known.revisions++
-		}
-		may = known.revisions == 0 || known.revisions > fleet.MaxRevisions
-	})
-	return may
-}
-
-// counted records the number of revisions of the object.
-func (m *memory) counted(key fleet.ObjectKey, uid types.UID, revisions int) {
-	m.change(key, uid, func(known *remembered) { known.revisions = revisions })
-}
-
-// refuseRevision records that the hub refuses revisions of the object, and revisionRefused reports whether that was within
-// the given time.
-func (m *memory) refuseRevision(key fleet.ObjectKey, uid types.UID, now time.Time) {
-	m.change(key, uid, func(known *remembered) { known.refusedAt = now })
-}
-
-func (m *memory) revisionRefused(key fleet.ObjectKey, uid types.UID, now time.Time, span time.Duration) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.byObject[key]
-	return known.uid == uid && !known.refusedAt.IsZero() && now.Sub(known.refusedAt) < span
 }
 
 func (m *memory) change(key fleet.ObjectKey, uid types.UID, change func(*remembered)) {

@@ -50,8 +50,6 @@ type hubPlan struct {
 	newlyRecreated []string
 	// trials are the clusters on trial, decided by lead.
 	trials []flotillav1.Trial
-	// revision is the name of the revision with the present spec.
-	revision string
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
 	// clear are the annotations that have been processed or have no effect.
@@ -153,7 +151,7 @@ func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Durati
 
 // recorded reports whether the status already equals the record.
 func (p hubPlan) recorded(status *flotillav1.FleetStatus) bool {
-	return p.choice == status.Choice && p.revision == status.Revision && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated) &&
+	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated) &&
 		fleet.SameTrials(p.trials, status.Trials)
 }
 
