@@ -146,6 +146,22 @@ func (p *past) find(number int64) (*appsv1.ControllerRevision, error) {
 	return nil, console.Faultf(hint, "no revision of %s differs from its spec", p.of)
 }
 
+// changesUpTo describes what has changed in a revision since the one before.
+func (p *past) changesUpTo(i int) (string, error) {
+	if i+1 == len(p.revisions) {
+		return "-", nil
+	}
+	after, err := fleet.RevisionSpec(&p.revisions[i])
+	if err != nil {
+		return "", err
+	}
+	before, err := fleet.RevisionSpec(&p.revisions[i+1])
+	if err != nil {
+		return "", err
+	}
+	return console.OrDash(text.List(changedFields(before, after), maxChanges)), nil
+}
+
 func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64) error {
 	known, err := t.readPast(ctx, argument)
 	if err != nil {
@@ -162,28 +178,19 @@ func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64
 	}
 	rows := make([][]console.Cell, 0, len(known.revisions))
 	for i := range known.revisions {
-		revision, changes := &known.revisions[i], "-"
-		if i+1 < len(known.revisions) {
-			after, err := fleet.RevisionSpec(revision)
-			if err != nil {
-				return err
-			}
-			before, err := fleet.RevisionSpec(&known.revisions[i+1])
-			if err != nil {
-				return err
-			}
-			changes = console.OrDash(text.List(changedFields(before, after), maxChanges))
+		revision := &known.revisions[i]
+		changes, err := known.changesUpTo(i)
+		if err != nil {
+			return err
 		}
-		current := console.Cell{Text: ""}
-		if i == 0 {
-			// It is recorded a moment after a change.
-			_, differs, err := known.restored(revision)
-			if err != nil {
-				return err
-			}
-			if len(differs) == 0 {
-				current = console.Cell{Text: "present", Colour: console.Green}
-			}
+		// The newest one is recorded a moment after a change.
+		_, since, err := known.restored(revision)
+		if err != nil {
+			return err
+		}
+		current := console.Cell{}
+		if i == 0 && len(since) == 0 {
+			current = console.Cell{Text: "present", Colour: console.Green}
 		}
 		rows = append(rows, []console.Cell{
 			{Text: fmt.Sprint(revision.Revision)}, {Text: t.Ago(&revision.CreationTimestamp)}, current, {Text: changes},

@@ -74,7 +74,9 @@ func Setup(hub ctrl.Manager) error {
 }
 
 func addIndex(hub ctrl.Manager) error {
-	ownerOf := func(revision client.Object) []string { return []string{revision.GetLabels()[flotillav1.LabelRevisionOf]} }
+	ownerOf := func(revision client.Object) []string {
+		return []string{revision.GetLabels()[flotillav1.LabelRevisionOf]}
+	}
 	// The cache has not started, so nothing waits here.
 	if err := hub.GetFieldIndexer().IndexField(context.Background(), &appsv1.ControllerRevision{}, ownerIndex, ownerOf); err != nil {
 		return fmt.Errorf("indexing revisions: %w", err)
