@@ -69,6 +69,7 @@ func (e *examination) failed(of severity, err error) {
 }
 
 func newDoctor(t *tool) *cobra.Command {
+	var output string
 	c := &cobra.Command{
 		Use:   "doctor [CLUSTER...]",
 		Short: "Find present and upcoming problems of the hub and its members",
@@ -79,13 +80,14 @@ written. The command fails when there is a problem (✗); warnings (!) and notes
 The rights are those of the credential in the registration, so they are only examined if you may read it.` + site.MembersHelp,
 		Example:           "  kubectl flotilla doctor\n  kubectl flotilla doctor eu-1 --member-context eu-1-admin",
 		ValidArgsFunction: t.CompleteMember,
-		RunE:              func(c *cobra.Command, args []string) error { return t.doctor(c.Context(), args) },
+		RunE:              func(c *cobra.Command, args []string) error { return t.doctor(c.Context(), args, output) },
 	}
+	addOutput(c, &output)
 	t.AddMemberContexts(c)
 	return c
 }
 
-func (t *tool) doctor(ctx context.Context, names []string) error {
+func (t *tool) doctor(ctx context.Context, names []string, output string) error {
 	ways, members, err := t.lookAround(ctx)
 	if err != nil {
 		return err
@@ -95,15 +97,29 @@ func (t *tool) doctor(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	bad := t.report(t.examineHub(ctx, ways.Hub, len(members)))
+	bad, examined := false, []examinedItem{}
+	report := func(e *examination) {
+		worst := e.sort()
+		bad = bad || worst == problem
+		if output == "" {
+			t.report(e, worst)
+		}
+		examined = append(examined, e.item())
+	}
+	report(t.examineHub(ctx, ways.Hub, len(members)))
 	if len(names) > 0 {
 		members = slices.DeleteFunc(members, func(member flotillav1.MemberCluster) bool { return !slices.Contains(names, member.Name) })
 	}
 	atOnce(ctx, len(members), func(i int) bool { return isAway(&members[i]) },
 		func(ctx context.Context, i int) *examination { return t.examineMember(ctx, ways, &members[i]) },
-		func(_ int, e *examination) { bad = t.report(e) || bad })
+		func(_ int, e *examination) { report(e) })
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if output != "" {
+		if err := t.PrintValue(output, itemList[examinedItem]{examined}); err != nil {
+			return err
+		}
 	}
 	if bad {
 		return console.ErrReported
@@ -111,15 +127,22 @@ func (t *tool) doctor(ctx context.Context, names []string) error {
 	return nil
 }
 
-// report writes an examination and reports whether there is a problem.
-func (t *tool) report(e *examination) bool {
+// sort puts the worst findings first, and returns how bad the worst one is.
+func (e *examination) sort() severity {
 	slices.SortStableFunc(e.findings, func(a, b finding) int { return int(b.severity) - int(a.severity) })
-	mark, with := "✓", console.Green
-	if len(e.findings) > 0 && e.findings[0].severity > note {
-		mark, with = "!", console.Yellow
+	if len(e.findings) == 0 {
+		return note
 	}
-	bad := len(e.findings) > 0 && e.findings[0].severity == problem
-	if bad {
+	return e.findings[0].severity
+}
+
+// report writes an examination whose worst finding is given.
+func (t *tool) report(e *examination, worst severity) {
+	mark, with := "✓", console.Green
+	switch worst {
+	case warning:
+		mark, with = "!", console.Yellow
+	case problem:
 		mark, with = "✗", console.Red
 	}
 	text := e.where
@@ -134,7 +157,6 @@ func (t *tool) report(e *examination) bool {
 			t.Resultf("      → %s", f.remedy)
 		}
 	}
-	return bad
 }
 
 // examineHub examines the hub.

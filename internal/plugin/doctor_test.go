@@ -37,6 +37,10 @@ func (s *story) doctor(t *testing.T) {
 		return strings.Contains(s.run("doctor", "us-1").out, "list secrets"), nil
 	})
 	show(t, "doctor", "doctor", s.must("doctor"))
+	examined := read[itemList[examinedItem]](t, s.must("doctor", "us-1", "-o", "json")).Items
+	if len(examined) != 2 || examined[0].Where != "hub" || len(examined[1].Findings) == 0 || examined[1].Findings[0].Severity != "warning" {
+		t.Errorf("a script reads %+v", examined)
+	}
 	if err := us1.Client.Delete(ctx, binding); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 func newExpiries(t *tool) *cobra.Command {
 	var within time.Duration
+	var output string
 	c := &cobra.Command{
 		Use:   "expiries",
 		Short: "List when the hub's credentials end, the soonest first",
@@ -25,13 +26,14 @@ last. With --within the command fails when one ends in that time, which suits a 
 		Example: `  kubectl flotilla expiries
   kubectl flotilla expiries --within 720h`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return t.expiries(c.Context(), within) },
+		RunE: func(c *cobra.Command, _ []string) error { return t.expiries(c.Context(), within, output) },
 	}
 	c.Flags().DurationVar(&within, "within", 0, "Fail when a credential ends in this time, or has ended")
+	addOutput(c, &output)
 	return c
 }
 
-func (t *tool) expiries(ctx context.Context, within time.Duration) error {
+func (t *tool) expiries(ctx context.Context, within time.Duration, output string) error {
 	hub, err := t.Hub()
 	if err != nil {
 		return err
@@ -49,24 +51,29 @@ func (t *tool) expiries(ctx context.Context, within time.Duration) error {
 		}
 		return -1
 	})
-	rows := make([][]console.Cell, 0, len(members))
+	rows, items := make([][]console.Cell, 0, len(members)), make([]expiryItem, 0, len(members))
 	soon := []string{}
 	for i := range members {
 		member := &members[i]
 		state := accepted(member)
-		kind, end, left := "-", "-", console.Cell{Text: "-"}
+		kind, end, left := "", "-", console.Cell{Text: "-"}
 		if member.Status.Credentials != nil {
 			kind, left = member.Status.Credentials.Kind, t.credentialCell(member)
 		}
+		items = append(items, expiryItem{Member: member.Name, Credential: kind, Ends: at(endOf(member)), State: state.Reason})
 		if ends := endOf(member); !ends.IsZero() {
 			end = ends.UTC().Format(time.RFC3339)
 			if within > 0 && ends.Before(t.Clock.Now().Add(within)) {
 				soon = append(soon, member.Name)
 			}
 		}
-		rows = append(rows, []console.Cell{{Text: member.Name}, {Text: kind}, {Text: end}, left, {Text: console.OrDash(state.Reason), Colour: console.ForStatus(state.Status)}})
+		rows = append(rows, []console.Cell{{Text: member.Name}, {Text: console.OrDash(kind)}, {Text: end}, left, {Text: console.OrDash(state.Reason), Colour: console.ForStatus(state.Status)}})
 	}
-	t.Table([]string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
+	if output == "" {
+		t.Table([]string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
+	} else if err := t.PrintValue(output, itemList[expiryItem]{items}); err != nil {
+		return err
+	}
 	if len(soon) > 0 {
 		return console.Faultf("run kubectl flotilla rotate for each", "the credentials of %s end within %s", text.List(soon, 10), within)
 	}

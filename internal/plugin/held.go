@@ -48,14 +48,17 @@ type hold struct {
 }
 
 func newHeld(t *tool) *cobra.Command {
-	return &cobra.Command{
+	var output string
+	c := &cobra.Command{
 		Use:   "held",
 		Short: "List what waits for a person",
 		Long: `List what waits for a person: removals beyond the budget, copies that stay because labels of their clusters were dropped, copies
 that were made again, rollouts that are halted or paused, and whatever else is stalled. Everything is read from the hub.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return t.held(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return t.held(c.Context(), output) },
 	}
+	addOutput(c, &output)
+	return c
 }
 
 // selection is which objects a person confirms.
@@ -161,7 +164,7 @@ func targetOf(object fleet.Object) target {
 	return target{kindOf(object), client.ObjectKeyFromObject(object)}
 }
 
-func (t *tool) held(ctx context.Context) error {
+func (t *tool) held(ctx context.Context, output string) error {
 	hub, err := t.Hub()
 	if err != nil {
 		return err
@@ -170,33 +173,43 @@ func (t *tool) held(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rows [][]console.Cell
-	row := func(name, what string, clusters []string, since *metav1.Time, next string) {
-		ago := "-"
-		if since != nil {
-			ago = t.Ago(since)
-		}
-		rows = append(rows, []console.Cell{
-			{Text: name}, {Text: what, Colour: console.Yellow}, {Text: ago}, {Text: console.OrDash(text.List(clusters, maxHeldClusters))}, {Text: next},
-		})
+	items := view.held()
+	if output != "" {
+		return t.PrintValue(output, itemList[heldItem]{items})
 	}
-	for i := range view.members {
-		member := &view.members[i]
-		if stalled := condition(member.Status.Conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue {
-			row("membercluster/"+member.Name, stalled.Reason, nil, &stalled.LastTransitionTime, stalled.Message)
-		}
-	}
-	for _, object := range view.objects {
-		for _, h := range holdsOf(object) {
-			row(nameOf(object), h.what, h.clusters, h.since, h.next)
-		}
-	}
-	if len(rows) == 0 {
+	if len(items) == 0 {
 		t.Resultf("Nothing waits for a person.")
 		return nil
 	}
+	rows := make([][]console.Cell, 0, len(items))
+	for _, item := range items {
+		rows = append(rows, []console.Cell{
+			{Text: item.Object},
+			{Text: item.Held, Colour: console.Yellow},
+			{Text: t.Ago(item.Since)},
+			{Text: console.OrDash(text.List(item.Clusters, maxHeldClusters))},
+			{Text: item.Next},
+		})
+	}
 	t.Table([]string{"OBJECT", "HELD", "SINCE", "CLUSTERS", "GO ON WITH"}, rows)
 	return nil
+}
+
+// held returns what waits for a person in the fleet; members come first.
+func (v *fleetView) held() []heldItem {
+	items := []heldItem{}
+	for i := range v.members {
+		member := &v.members[i]
+		if stalled := condition(member.Status.Conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue {
+			items = append(items, heldItem{Object: "membercluster/" + member.Name, Held: stalled.Reason, Since: at(stalled.LastTransitionTime.Time), Next: stalled.Message})
+		}
+	}
+	for _, object := range v.objects {
+		for _, h := range holdsOf(object) {
+			items = append(items, heldItem{Object: nameOf(object), Held: h.what, Since: h.since, Clusters: h.clusters, Next: h.next})
+		}
+	}
+	return items
 }
 
 // confirmHeld confirms one kind of hold for the chosen objects.

@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,9 @@ func TestHeld_is_listed_and_confirmed_for_many_objects_at_once(t *testing.T) {
 	if got := w.must("held").out; !strings.Contains(got, "Nothing waits for a person.") {
 		t.Errorf("of a fleet that is well it says\n%s", got)
 	}
+	if got := w.must("held", "-o", "json").out; strings.Join(strings.Fields(got), "") != `{"items":[]}` {
+		t.Errorf("of a fleet that is well a script reads\n%s", got)
+	}
 	redis := func(namespace, name string) *flotillav1.Redis {
 		object := &flotillav1.Redis{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"team": "shop"}},
@@ -68,6 +72,11 @@ func TestHeld_is_listed_and_confirmed_for_many_objects_at_once(t *testing.T) {
 		s.Recreated = []flotillav1.Recreation{{Name: "eu-1", Time: metav1.Now()}}
 	}, metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonRolloutHalted})
 	show(t, "held", "held", w.must("held"))
+	list := read[itemList[heldItem]](t, w.must("held", "-o", "yaml"))
+	found := slices.IndexFunc(list.Items, func(item heldItem) bool { return item.Object == "redis/other/cache" })
+	if found < 0 || list.Items[found].Held != holdRemoval || !slices.Equal(list.Items[found].Clusters, []string{"us-1"}) || list.Items[found].Since == nil || list.Items[found].Next == "" {
+		t.Errorf("a script reads %+v", list.Items)
+	}
 
 	annotation := func(object client.Object, key string) string {
 		t.Helper()

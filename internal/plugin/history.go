@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -24,6 +25,7 @@ import (
 // newRolloutHistory returns rollout history, and newRolloutUndo rollout undo.
 func newRolloutHistory(t *tool) *cobra.Command {
 	var revision int64
+	var output string
 	c := &cobra.Command{
 		Use:   "history (redis|nodepool)/NAME",
 		Short: "List the last specs of an object",
@@ -32,10 +34,11 @@ how changes spread, are not part of a revision; overrides are.`,
 		Example: `  kubectl flotilla rollout history redis/cache -n shop
   kubectl flotilla rollout history redis/cache -n shop --revision 3`,
 		RunE: func(c *cobra.Command, args []string) error {
-			return t.rolloutHistory(c.Context(), strings.Join(args, "/"), revision)
+			return t.rolloutHistory(c.Context(), strings.Join(args, "/"), revision, output)
 		},
 	}
-	c.Flags().Int64Var(&revision, "revision", 0, "Print this revision as YAML")
+	c.Flags().Int64Var(&revision, "revision", 0, "Print this revision as YAML, or as -o says")
+	addOutput(c, &output)
 	return c
 }
 
@@ -146,23 +149,37 @@ func (p *past) find(number int64) (*appsv1.ControllerRevision, error) {
 	return nil, console.Faultf(hint, "no revision of %s differs from its spec", p.of)
 }
 
-// changesUpTo describes what has changed in a revision since the one before.
-func (p *past) changesUpTo(i int) (string, error) {
-	if i+1 == len(p.revisions) {
-		return "-", nil
+// items describes the revisions.
+func (p *past) items() ([]revisionItem, error) {
+	items := make([]revisionItem, 0, len(p.revisions))
+	for i := range p.revisions {
+		revision := &p.revisions[i]
+		item := revisionItem{Revision: revision.Revision, Name: revision.Name, Created: revision.CreationTimestamp}
+		if i == 0 {
+			// It is recorded a moment after a change.
+			_, since, err := p.restored(revision)
+			if err != nil {
+				return nil, err
+			}
+			item.Present = len(since) == 0
+		}
+		if i+1 < len(p.revisions) {
+			after, err := fleet.RevisionSpec(revision)
+			if err != nil {
+				return nil, err
+			}
+			before, err := fleet.RevisionSpec(&p.revisions[i+1])
+			if err != nil {
+				return nil, err
+			}
+			item.Changed = changedFields(before, after)
+		}
+		items = append(items, item)
 	}
-	after, err := fleet.RevisionSpec(&p.revisions[i])
-	if err != nil {
-		return "", err
-	}
-	before, err := fleet.RevisionSpec(&p.revisions[i+1])
-	if err != nil {
-		return "", err
-	}
-	return console.OrDash(text.List(changedFields(before, after), maxChanges)), nil
+	return items, nil
 }
 
-func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64) error {
+func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64, output string) error {
 	known, err := t.readPast(ctx, argument)
 	if err != nil {
 		return err
@@ -174,31 +191,28 @@ func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64
 		}
 		revision.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"))
 		revision.SetManagedFields(nil)
-		return t.PrintObject("yaml", revision)
+		return t.PrintObject(cmp.Or(output, "yaml"), revision)
 	}
-	rows := make([][]console.Cell, 0, len(known.revisions))
-	for i := range known.revisions {
-		revision := &known.revisions[i]
-		changes, err := known.changesUpTo(i)
-		if err != nil {
-			return err
-		}
-		// The newest one is recorded a moment after a change.
-		_, since, err := known.restored(revision)
-		if err != nil {
-			return err
-		}
-		current := console.Cell{}
-		if i == 0 && len(since) == 0 {
-			current = console.Cell{Text: "present", Colour: console.Green}
-		}
-		rows = append(rows, []console.Cell{
-			{Text: fmt.Sprint(revision.Revision)}, {Text: t.Ago(&revision.CreationTimestamp)}, current, {Text: changes},
-		})
+	items, err := known.items()
+	if err != nil {
+		return err
 	}
-	if len(rows) == 0 {
+	if output != "" {
+		return t.PrintValue(output, itemList[revisionItem]{items})
+	}
+	if len(items) == 0 {
 		t.Resultf("%s has no revisions; the manager records the next change", known.of)
 		return nil
+	}
+	rows := make([][]console.Cell, 0, len(items))
+	for _, item := range items {
+		present := console.Cell{}
+		if item.Present {
+			present = console.Cell{Text: "present", Colour: console.Green}
+		}
+		rows = append(rows, []console.Cell{
+			{Text: fmt.Sprint(item.Revision)}, {Text: t.Ago(&item.Created)}, present, {Text: console.OrDash(text.List(item.Changed, maxChanges))},
+		})
 	}
 	t.Table([]string{"REVISION", "AGE", "", "CHANGED"}, rows)
 	return nil

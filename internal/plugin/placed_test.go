@@ -161,6 +161,10 @@ func (s *story) tree(t *testing.T) {
 	s.shows(&flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache"}}, "us-1", flotillav1.ReasonPrimaryNotReady, "has not created them")
 	show(t, "tree", "tree redis/cache -n shop", s.must("tree", "redis/cache", "-n", "shop"))
 	show(t, "tree-nodepool", "tree nodepool/web", s.must("tree", "nodepool/web"))
+	root := read[treeItem](t, s.must("tree", "redis/cache", "-n", "shop", "-o", "json"))
+	if root.Kind != "Redis" || root.Name != "shop/cache" || len(root.Below) != 2 || root.Below[0].Kind != "Cluster" || root.Below[0].Below[0].Kind != "Redis" {
+		t.Errorf("a script reads %+v", root)
+	}
 	one := s.must("tree", "redis/cache", "-n", "shop", "-c", "us-1", "--member-context", "us-1=us-1-admin").out
 	if strings.Contains(one, "Cluster eu-1") || !strings.Contains(one, "StatefulSet cache") {
 		t.Errorf("the tree of one cluster is\n%s", one)

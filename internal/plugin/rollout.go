@@ -36,6 +36,7 @@ Everything is read from the hub and written there.`,
 		c.AddCommand(command)
 	}
 	var watch bool
+	var output string
 	status := &cobra.Command{
 		Use:   "status (redis|nodepool)/NAME",
 		Short: "Show which clusters have the last change, are on trial with it, or wait",
@@ -49,10 +50,14 @@ Everything is read from the hub and written there.`,
 		Example: `  kubectl flotilla rollout status redis/cache -n shop
   kubectl flotilla rollout status nodepool/web --watch`,
 		RunE: func(c *cobra.Command, args []string) error {
-			return t.rolloutStatus(c.Context(), strings.Join(args, "/"), watch)
+			if watch && output != "" {
+				return console.Faultf("use one of them", "--watch does not go with -o %s", output)
+			}
+			return t.rolloutStatus(c.Context(), strings.Join(args, "/"), watch, output)
 		},
 	}
 	status.Flags().BoolVarP(&watch, "watch", "w", false, "Show it again whenever it changes, until the rollout is over")
+	addOutput(status, &output)
 	add(status)
 	add(&cobra.Command{
 		Use:   "pause (redis|nodepool)/NAME",
@@ -95,31 +100,37 @@ var (
 )
 
 // rolloutStatus shows a rollout. With watch it is shown again whenever it changes, until the rollout is over.
-func (t *tool) rolloutStatus(ctx context.Context, argument string, watch bool) error {
+func (t *tool) rolloutStatus(ctx context.Context, argument string, watch bool, output string) error {
 	of, hub, err := t.onHub(argument)
 	if err != nil {
 		return err
 	}
-	read := func(ctx context.Context) (*screenful, error) {
+	readObject := func(ctx context.Context) (fleet.Object, error) {
 		object, err := of.read(ctx, hub)
-		if err != nil {
-			return nil, err
+		if err == nil && object.GetPlacement() == nil {
+			err = notPlaced(of)
 		}
-		if object.GetPlacement() == nil {
-			return nil, notPlaced(of)
-		}
-		return &screenful{
-			state: object.GetResourceVersion(), over: rolloutOver(object), print: func() { t.printRollout(of, object) },
-		}, nil
+		return object, err
 	}
 	if watch {
-		return t.watch(ctx, read)
+		return t.watch(ctx, func(ctx context.Context) (*screenful, error) {
+			object, err := readObject(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return &screenful{
+				state: object.GetResourceVersion(), over: rolloutOver(object), print: func() { t.printRollout(of, object) },
+			}, nil
+		})
 	}
-	shown, err := read(ctx)
+	object, err := readObject(ctx)
 	if err != nil {
 		return err
 	}
-	shown.print()
+	if output != "" {
+		return t.PrintValue(output, t.rolloutOf(of, object))
+	}
+	t.printRollout(of, object)
 	return nil
 }
 
@@ -147,8 +158,17 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 			"%s: %s for %s: %s", of, progressing.Reason, t.Ago(&progressing.LastTransitionTime), progressing.Message)))
 	}
 	stages, counts := t.stagesOf(object), map[string]int{}
-	for _, stage := range stages {
-		counts[stage[1].Text]++
+	rows := make([][]console.Cell, 0, len(stages))
+	for _, item := range stages {
+		counts[item.Stage]++
+		rows = append(rows, []console.Cell{
+			{Text: item.Cluster},
+			{Text: item.Stage, Colour: stageColours[item.Stage]},
+			{Text: t.Ago(item.Since)},
+			console.Status(item.Ready),
+			{Text: console.OrDash(item.Reason)},
+			{Text: item.Message},
+		})
 	}
 	counts[stageDone] += int(object.GetFleetStatus().ClustersOmitted)
 	var parts []string
@@ -159,7 +179,7 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 	}
 	if len(parts) > 0 {
 		t.Resultf("Clusters: %s\n", strings.Join(parts, ", "))
-		t.listRows([]string{"CLUSTER", "STAGE", "FOR", "READY", "REASON", "DETAIL"}, stages, maxUnwell)
+		t.listRows([]string{"CLUSTER", "STAGE", "FOR", "READY", "REASON", "DETAIL"}, rows, maxUnwell)
 	}
 	switch progressing.Reason {
 	case flotillav1.ReasonRolloutPaused:
@@ -169,11 +189,11 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 	}
 }
 
-// stagesOf returns a row for each cluster that a hub object lists. Those that stop others come first.
-func (t *tool) stagesOf(object fleet.Object) [][]console.Cell {
+// stagesOf returns the stage of each cluster that a hub object lists. Those that stop others come first.
+func (t *tool) stagesOf(object fleet.Object) []stageItem {
 	trials, deadline := fleet.TrialsOf(object), fleet.NewWaves(object.GetPlacement(), "", 0).Deadline
 	entries := entriesOf(object)
-	rows := make([][]console.Cell, 0, len(entries))
+	stages := make([]stageItem, 0, len(entries))
 	for i := range entries {
 		entry := &entries[i]
 		stage, began := stageWaiting, entry.Since
@@ -188,19 +208,14 @@ func (t *tool) stagesOf(object fleet.Object) [][]console.Cell {
 		case entry.ObservedGeneration == object.GetGeneration():
 			stage = stageDone
 		}
-		rows = append(rows, []console.Cell{
-			{Text: entry.Name},
-			{Text: stage, Colour: stageColours[stage]},
-			{Text: t.Ago(began)},
-			console.Status(entry.Ready),
-			{Text: console.OrDash(entry.Reason)},
-			{Text: entry.Message},
+		stages = append(stages, stageItem{
+			Cluster: entry.Name, Stage: stage, Since: began, Ready: entry.Ready, Reason: entry.Reason, Message: entry.Message,
 		})
 	}
-	slices.SortStableFunc(rows, func(a, b []console.Cell) int {
-		return cmp.Compare(slices.Index(stageOrder, a[1].Text), slices.Index(stageOrder, b[1].Text))
+	slices.SortStableFunc(stages, func(a, b stageItem) int {
+		return cmp.Compare(slices.Index(stageOrder, a.Stage), slices.Index(stageOrder, b.Stage))
 	})
-	return rows
+	return stages
 }
 
 // pauseRollout pauses the rollout of an object, or resumes it.

@@ -67,6 +67,10 @@ func (s *story) rollout(t *testing.T) {
 	progress(flotillav1.ReasonRollingOut)
 	show(t, "rollout", "rollout status nodepool/edge", s.must("rollout", "status", "nodepool/edge"))
 
+	moving := read[rolloutItem](t, s.must("rollout", "status", "nodepool/edge", "-o", "json"))
+	if moving.Object != "nodepool/edge" || moving.Reason != flotillav1.ReasonRollingOut || moving.Over || len(moving.Clusters) != 2 || moving.Clusters[0].Stage != stageOnTrial {
+		t.Errorf("a script reads %+v", moving)
+	}
 	show(t, "rollout-pause", "rollout pause nodepool/edge", s.must("rollout", "pause", "nodepool/edge"))
 	progress(flotillav1.ReasonRolloutPaused)
 	if got := s.must("rollout", "status", "nodepool", "edge").out; !strings.Contains(got, "Go on with: kubectl flotilla rollout resume nodepool/edge") {
@@ -90,6 +94,11 @@ func (s *story) rollout(t *testing.T) {
 		t.Errorf("watching ends with %d", code)
 	}
 
+	var items []revisionItem
+	s.eventually("the change is recorded", func() (bool, error) {
+		items = read[itemList[revisionItem]](t, s.must("rollout", "history", "nodepool/edge", "-o", "yaml")).Items
+		return len(items) == 2 && items[0].Present && !items[1].Present, nil
+	})
 	show(t, "rollout-history", "rollout history nodepool/edge", s.must("rollout", "history", "nodepool/edge"))
 	if got := s.must("rollout", "history", "nodepool/edge", "--revision", "1").out; !strings.Contains(got, "kind: ControllerRevision") || !strings.Contains(got, "example.com/tier: one") {
 		t.Errorf("the first revision is\n%s", got)
@@ -103,9 +112,10 @@ func (s *story) rollout(t *testing.T) {
 	if pool.Generation != generation+1 || pool.Spec.Labels["example.com/tier"] != "one" || pool.Spec.Placement.Rollout.SoakSeconds != 3600 {
 		t.Errorf("generation %d is now generation %d: %+v", generation, pool.Generation, pool.Spec)
 	}
-	if got := s.must("rollout", "undo", "nodepool/edge", "--to-revision", strconv.FormatInt(pool.Generation, 10)).out; !strings.Contains(got, "already") {
-		t.Errorf("going to the present revision says\n%s", got)
-	}
+	s.eventually("going to the present revision changes nothing", func() (bool, error) {
+		got := s.run("rollout", "undo", "nodepool/edge", "--to-revision", strconv.FormatInt(pool.Generation, 10))
+		return strings.Contains(got.out, "already"), nil
+	})
 	s.fails([]string{"has no revision 9", "rollout history nodepool/edge"}, "rollout", "undo", "nodepool/edge", "--to-revision", "9")
 
 	s.fails([]string{"has no nodepool/other", "check the name"}, "rollout", "status", "nodepool/other")

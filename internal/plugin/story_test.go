@@ -158,6 +158,11 @@ func (s *story) statusWatch(t *testing.T) {
 
 func (s *story) expiries(t *testing.T) {
 	show(t, "expiries", "expiries", s.must("expiries"))
+	for _, item := range read[itemList[expiryItem]](t, s.must("expiries", "-o", "json")).Items {
+		if item.Member == "us-1" && item.Ends == nil {
+			t.Errorf("a script reads %+v", item)
+		}
+	}
 	got := s.fails([]string{"the credentials of us-1 end within 48h", "kubectl flotilla rotate"}, "expiries", "--within", "48h")
 	if us, eu := strings.Index(got.out, "us-1"), strings.Index(got.out, "eu-1"); us < 0 || eu < us {
 		t.Errorf("it shows\n%s", got.out)

@@ -17,7 +17,7 @@ import (
 )
 
 func newTree(t *tool) *cobra.Command {
-	var cluster string
+	var cluster, output string
 	c := &cobra.Command{
 		Use:   "tree (redis|nodepool)/NAME",
 		Short: "Follow an object of the hub down to the nodes",
@@ -28,15 +28,16 @@ and Nodes, or the Nodes of a pool. SINCE is how long each has been in its state.
 		Args:              oneObject,
 		ValidArgsFunction: t.completeTargets,
 		RunE: func(c *cobra.Command, args []string) error {
-			return t.tree(c.Context(), strings.Join(args, "/"), cluster)
+			return t.tree(c.Context(), strings.Join(args, "/"), cluster, output)
 		},
 	}
 	t.addCluster(c, &cluster, "Only this cluster")
+	addOutput(c, &output)
 	t.AddMemberContexts(c)
 	return c
 }
 
-func (t *tool) tree(ctx context.Context, argument, only string) error {
+func (t *tool) tree(ctx context.Context, argument, only, output string) error {
 	of, object, ways, err := t.find(ctx, argument)
 	if err != nil {
 		return err
@@ -58,6 +59,9 @@ func (t *tool) tree(ctx context.Context, argument, only string) error {
 	}
 	if only != "" && len(root.below) == 0 {
 		return console.Faultf("see "+of.command("tree"), "%s is not placed in %q", of, only)
+	}
+	if output != "" {
+		return t.PrintValue(output, root.items())
 	}
 	t.tellFirst(of.String(), *object.GetConditions())
 	t.printTree(root)

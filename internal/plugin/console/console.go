@@ -8,6 +8,7 @@ package console
 import (
 	"bufio"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 )
 
 // Console is where a command reads its input from and writes its output to.
@@ -65,6 +67,26 @@ func (c *Console) PrintObject(format string, object runtime.Object) error {
 		return (&printers.YAMLPrinter{}).PrintObj(object, c.Out)
 	}
 	return BadOutput(format, "json", "yaml")
+}
+
+// PrintValue writes a value as JSON or YAML.
+func (c *Console) PrintValue(format string, value any) error {
+	encoded, err := json.MarshalIndent(value, "", "    ")
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	switch format {
+	case "json":
+		encoded = append(encoded, '\n')
+	case "yaml":
+		if encoded, err = yaml.JSONToYAML(encoded); err != nil {
+			return fmt.Errorf("encoding the result: %w", err)
+		}
+	default:
+		return BadOutput(format, "json", "yaml")
+	}
+	_, err = c.Out.Write(encoded)
+	return err
 }
 
 // Ago returns how long ago a time was, as kubectl shows it, or a dash for none.

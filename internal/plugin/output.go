@@ -1,0 +1,154 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+)
+
+// What the commands that read print with -o json or yaml. Scripts depend on it: fields are added, and neither renamed nor
+// removed. Times are RFC 3339.
+
+// itemList is a list of anything.
+type itemList[T any] struct {
+	Items []T `json:"items"`
+}
+
+// heldItem is something that waits for a person.
+type heldItem struct {
+	// Object is named as arguments name it: redis/shop/cache, nodepool/web, membercluster/eu-1.
+	Object string `json:"object"`
+	// Held is what waits: removal, leave, recreated, or the reason of a condition.
+	Held     string       `json:"held"`
+	Since    *metav1.Time `json:"since,omitempty"`
+	Clusters []string     `json:"clusters,omitempty"`
+	// Next is what to do.
+	Next string `json:"next"`
+}
+
+// expiryItem is the credential of a member.
+type expiryItem struct {
+	Member     string       `json:"member"`
+	Credential string       `json:"credential,omitempty"`
+	Ends       *metav1.Time `json:"ends,omitempty"`
+	// State is the reason of condition CredentialsAccepted.
+	State string `json:"state,omitempty"`
+}
+
+// rolloutItem is how far a rollout has come.
+type rolloutItem struct {
+	Object     string `json:"object"`
+	Generation int64  `json:"generation"`
+	// Reason and Message are those of condition Progressing, if that is about this generation.
+	Reason   string       `json:"reason,omitempty"`
+	Message  string       `json:"message,omitempty"`
+	Since    *metav1.Time `json:"since,omitempty"`
+	Over     bool         `json:"over"`
+	Clusters []stageItem  `json:"clusters"`
+}
+
+// stageItem is a cluster in a rollout.
+type stageItem struct {
+	Cluster string                 `json:"cluster"`
+	Stage   string                 `json:"stage"`
+	Since   *metav1.Time           `json:"since,omitempty"`
+	Ready   metav1.ConditionStatus `json:"ready"`
+	Reason  string                 `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
+}
+
+// revisionItem is a revision of an object.
+type revisionItem struct {
+	Revision int64       `json:"revision"`
+	Name     string      `json:"name"`
+	Created  metav1.Time `json:"created"`
+	Present  bool        `json:"present"`
+	// Changed are the fields that differ from the revision before.
+	Changed []string `json:"changed,omitempty"`
+}
+
+// treeItem is an object with what it consists of below it.
+type treeItem struct {
+	Kind    string                 `json:"kind"`
+	Name    string                 `json:"name"`
+	Ready   metav1.ConditionStatus `json:"ready,omitempty"`
+	Reason  string                 `json:"reason,omitempty"`
+	Since   *metav1.Time           `json:"since,omitempty"`
+	Message string                 `json:"message,omitempty"`
+	Below   []treeItem             `json:"below,omitempty"`
+}
+
+// examinedItem is the hub or a member as doctor finds it.
+type examinedItem struct {
+	Where    string        `json:"where"`
+	Well     []string      `json:"well,omitempty"`
+	Findings []findingItem `json:"findings,omitempty"`
+}
+
+// findingItem is a finding of doctor.
+type findingItem struct {
+	// Severity is problem, warning or note.
+	Severity string `json:"severity"`
+	What     string `json:"what"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+// addOutput adds the flag --output to a command. An unknown value is refused before anything is read.
+func addOutput(c *cobra.Command, output *string) {
+	formats := []string{"json", "yaml"}
+	c.Flags().StringVarP(output, "output", "o", "", strings.Join(formats, " or "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *output != "" && !slices.Contains(formats, *output) {
+			return console.BadOutput(*output, formats...)
+		}
+		return nil
+	}
+}
+
+// at returns a time, or nil for none.
+func at(when time.Time) *metav1.Time {
+	if when.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: when.UTC()}
+}
+
+// items describes the branch and everything below it.
+func (b *branch) items() treeItem {
+	item := treeItem{Kind: b.kind, Name: b.name, Ready: b.ready, Reason: b.reason, Since: b.since, Message: b.detail}
+	for _, below := range b.below {
+		item.Below = append(item.Below, below.items())
+	}
+	return item
+}
+
+// item describes an examination.
+func (e *examination) item() examinedItem {
+	item := examinedItem{Where: e.where, Well: e.well}
+	for _, f := range e.findings {
+		item.Findings = append(item.Findings, findingItem{
+			Severity: map[severity]string{note: "note", warning: "warning", problem: "problem"}[f.severity], What: f.what, Remedy: f.remedy,
+		})
+	}
+	return item
+}
+
+// rolloutOf describes how far the rollout of an object has come.
+func (t *tool) rolloutOf(of target, object fleet.Object) rolloutItem {
+	item := rolloutItem{Object: of.String(), Generation: object.GetGeneration(), Over: rolloutOver(object), Clusters: t.stagesOf(object)}
+	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
+		item.Reason, item.Message, item.Since = progressing.Reason, progressing.Message, at(progressing.LastTransitionTime.Time)
+	}
+	return item
+}
