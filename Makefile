@@ -20,10 +20,11 @@ FUZZTIME ?= 5m
 BENCH ?=
 ROUNDS ?= 3
 KEEP ?= false
-# What `manager --version` tells, and the name of the image of `make image`.
+# What `manager --version` tells, the name of the image of `make image`, and the repository of that of a release.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 IMAGE ?= flotilla-dev/flotilla-manager:$(VERSION)
+REPOSITORY ?= flotilla-dev/flotilla-manager
 export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
@@ -159,6 +160,16 @@ alerts: ## Test the alerts and the dashboard with promtool.
 verify: generate tidy fmt lint alerts ## Generate, tidy, format, lint, test the alerts; fail if the tree is then dirty.
 	@changes=$$(git status --porcelain); if [ -n "$$changes" ]; then \
 		printf 'error: the tree is dirty; commit what is generated, or undo:\n%s\n' "$$changes" >&2; git diff --stat >&2; exit 1; fi
+
+##@ Release
+
+.PHONY: release
+release: ## Make everything that a release consists of in dist/release/: VERSION=v1.2.3 REPOSITORY=the image's, in its registry.
+	@hack/release.sh '$(VERSION)' '$(REPOSITORY)'
+
+.PHONY: push
+push: ## Push the image in dist/release/ to REPOSITORY=, by the credentials of docker login.
+	@hack/push.sh '$(VERSION)' '$(REPOSITORY)'
 
 ##@ Tools
 

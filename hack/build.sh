@@ -22,6 +22,8 @@ locate() {
 	bridge | loopback | host-local | portmap) module=node require=github.com/containernetworking/plugins cold='about 10 s' ;;
 	dns) module=dns require=github.com/coredns/coredns cold='about 3 min' ;;
 	image | pause) module=image require='' cold='about 1 s' ;;
+	cyclonedx-gomod) module=publish require=github.com/CycloneDX/cyclonedx-gomod cold='about 1 min' ;;
+	crane) module=publish require=github.com/google/go-containerregistry cold='about 1 min' ;;
 	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
 	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
 	promtool | prometheus) module=prometheus require=github.com/prometheus/prometheus cold='about 4 min' ;;

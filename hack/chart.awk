@@ -6,6 +6,13 @@ function flush() {
 	doc = ""
 }
 function add(line) { doc = doc line "\n" }
+# with adds a value where it is set: below a key, or to a list that is there.
+function with(value, key, indent) {
+	add(indent "{{- with .Values." value " }}")
+	if (key != "") add(indent key ":")
+	add(indent "{{- toYaml . | nindent " length(indent) + (key == "" ? 0 : 2) " }}")
+	add(indent "{{- end }}")
+}
 
 /^#/ { next }
 /^---$/ { flush(); print; deployment = 0; next }
@@ -14,9 +21,38 @@ skipping && /^          / { next }
 { skipping = 0 }
 /^ *namespace: flotilla-system$/ || $0 == "  name: flotilla-system" { sub(/flotilla-system/, "{{ .Values.namespace }}") }
 /^ *namespace: flotilla-clusters$/ || $0 == "  name: flotilla-clusters" || /^ *- flotilla-clusters$/ { sub(/flotilla-clusters/, "{{ .Values.registrationNamespace }}") }
+affinity && !/^       / { add("      {{- end }}"); affinity = 0 }
 deployment && /^  replicas: / { add("  replicas: {{ .Values.replicas }}"); next }
 deployment && / image: / {
 	sub(/image: .*/, "image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}")
+	add($0)
+	add("        {{- with .Values.image.pullPolicy }}")
+	add("        imagePullPolicy: {{ . }}")
+	add("        {{- end }}")
+	next
+}
+# Pods are placed, found and configured as the cluster has it.
+deployment && $0 == "    metadata:" { add($0); with("podAnnotations", "annotations", "      "); next }
+deployment && $0 == "      affinity:" {
+	add("      {{- if .Values.affinity }}")
+	add($0)
+	add("        {{- toYaml .Values.affinity | nindent 8 }}")
+	add("      {{- else }}")
+	affinity = 1
+}
+deployment && $0 == "        env:" { add($0); with("extraEnv", "", "        "); next }
+deployment && $0 == "        volumeMounts:" { add($0); with("extraVolumeMounts", "", "        "); next }
+deployment && $0 == "      volumes:" { add($0); with("extraVolumes", "", "      "); next }
+deployment && /^      serviceAccountName: / {
+	add($0)
+	with("imagePullSecrets", "imagePullSecrets", "      ")
+	with("nodeSelector", "nodeSelector", "      ")
+	with("tolerations", "tolerations", "      ")
+	with("topologySpreadConstraints", "topologySpreadConstraints", "      ")
+	add("      {{- with .Values.priorityClassName }}")
+	add("      priorityClassName: {{ . }}")
+	add("      {{- end }}")
+	next
 }
 deployment && /--hub-id=/ {
 	sub(/--hub-id=.*/, "--hub-id={{ required \"hubID is the name of this hub\" .Values.hubID }}")

@@ -142,6 +142,59 @@ func TestChart_takes_values(t *testing.T) {
 	}
 }
 
+// TestChart_places_and_configures_the_Pods_as_a_cluster_needs_it sets what most clusters leave alone.
+func TestChart_places_and_configures_the_Pods_as_a_cluster_needs_it(t *testing.T) {
+	named := func(name string) []any { return []any{map[string]any{"name": name}} }
+	spec := map[string]any{
+		"imagePullSecrets": named("registry"), "nodeSelector": map[string]any{"pool": "system"}, "priorityClassName": "system-cluster-critical",
+		"tolerations":               []any{map[string]any{"key": "system", "operator": "Exists"}},
+		"affinity":                  map[string]any{"nodeAffinity": map[string]any{}},
+		"topologySpreadConstraints": []any{map[string]any{"maxSkew": 1.0, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+	}
+	values := map[string]any{
+		"hubID": "hub", "image": map[string]any{"pullPolicy": "Always"}, "podAnnotations": map[string]any{"example.com/owner": "platform"},
+		"extraEnv": []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy"}}, "extraVolumes": named("authorities"),
+		"extraVolumeMounts": []any{map[string]any{"name": "authorities", "mountPath": "/etc/ssl/certs"}},
+	}
+	for key, value := range spec {
+		values[key] = value
+	}
+	got, err := render(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := installed(t)
+	const deployment = "Deployment flotilla-system flotilla-manager"
+	template := want[deployment]["spec"].(map[string]any)["template"].(map[string]any)
+	template["metadata"].(map[string]any)["annotations"] = values["podAnnotations"]
+	pod := template["spec"].(map[string]any)
+	for key, value := range spec {
+		pod[key] = value
+	}
+	container := pod["containers"].([]any)[0].(map[string]any)
+	container["imagePullPolicy"] = "Always"
+	for in, list := range map[string]map[string]any{"extraEnv": container, "extraVolumeMounts": container, "extraVolumes": pod} {
+		key := map[string]string{"extraEnv": "env", "extraVolumeMounts": "volumeMounts", "extraVolumes": "volumes"}[in]
+		list[key] = append(values[in].([]any), list[key].([]any)...)
+	}
+	for key, object := range want {
+		if !reflect.DeepEqual(object, got[key]) {
+			t.Errorf("%s: want\n%s\nthe chart has\n%s", key, text(t, object), text(t, got[key]))
+		}
+	}
+}
+
+func TestChart_refuses_values_that_are_misspelt(t *testing.T) {
+	for _, values := range []map[string]any{
+		{"tolerration": []any{}}, {"image": map[string]any{"pulPolicy": "Always"}}, {"imagePullSecrets": []any{"registry"}}, {"image": map[string]any{"pullPolicy": "Sometimes"}},
+	} {
+		values["hubID"] = "hub"
+		if _, err := render(t, values); err == nil {
+			t.Errorf("%v is taken", values)
+		}
+	}
+}
+
 // TestChart_needs_a_name_for_the_hub guards against an upgrade that does not repeat it, which would rename the hub.
 func TestChart_needs_a_name_for_the_hub(t *testing.T) {
 	if _, err := render(t, nil); err == nil || !strings.Contains(err.Error(), "hubID is the name of this hub") {
