@@ -75,6 +75,8 @@ func TLSServer(t testing.TB, handler http.Handler) *httptest.Server {
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(func() {
+		// Close waits for connections that are in use, and a client that is still running makes another one at once.
+		_ = server.Listener.Close()
 		server.CloseClientConnections()
 		server.Close()
 	})
