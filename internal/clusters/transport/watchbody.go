@@ -14,9 +14,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// minWatchLife is the minimum lifetime of a watch: a reflector lists again if a watch ends within a second without an
-// event.
-const minWatchLife = 1100 * time.Millisecond
+// A reflector lists again if a watch ends within a second without an event. minWatchLife is the minimum lifetime of one
+// that resumes, and minListedLife that of one that starts with a list, after its last data: the reflector counts from the
+// moment when it has stored the list, which is later on a busy machine.
+const (
+	minWatchLife  = 1100 * time.Millisecond
+	minListedLife = 3 * time.Second
+)
 
 // watchBody is the body of a watch. Every end of the stream looks like a broken connection, because only then does a
 // reflector resume instead of listing again.
@@ -66,7 +70,11 @@ func (b *watchBody) Read(p []byte) (int, error) {
 
 // outliveMinimum waits until a silent stream is old enough to be resumed.
 func (b *watchBody) outliveMinimum() {
-	rest := minWatchLife - b.clock.Since(b.alive)
+	life := minWatchLife
+	if b.initial {
+		life = minListedLife
+	}
+	rest := life - b.clock.Since(b.alive)
 	if rest <= 0 || (b.hadData && !b.initial) {
 		return
 	}
