@@ -134,7 +134,7 @@ func (f *fleet) writes(t *testing.T) map[string]float64 {
 // notOurs says that a resource is written by the control plane itself while nothing changes, or is a question rather than a write.
 func notOurs(resourceName string) bool {
 	switch resourceName {
-	case "leases", "nodes/status", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "serviceaccounts/token":
+	case "leases", "nodes/status", "deployments/status", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "serviceaccounts/token":
 		return true
 	}
 	return false

@@ -60,8 +60,8 @@ func badSpecHalts(t *testing.T, f *fleet) {
 	}
 }
 
-// changeCutsOff stops the control plane of the first member that takes a change, at that moment. No other member takes it
-// until the first one is back and ready with it.
+// changeCutsOff cuts the network of the first member that takes a change, at that moment. No other member takes it until the
+// first one is back and ready with it.
 func changeCutsOff(t *testing.T, f *fleet) {
 	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
@@ -75,12 +75,7 @@ func changeCutsOff(t *testing.T, f *fleet) {
 	f.changeHubRedis(t, `{"placement":{"rollout":{"progressDeadlineSeconds":10}},"resources":{"requests":{"cpu":"20m"}}}`)
 	first := registered[0]
 	g.Eventually(func() bool { return took(first) }, 20*time.Second, 10*time.Millisecond).Should(BeTrue())
-	end := killed.start(t, f, first)
-	// They would look for the API server less and less often, so that nobody could say when they are back.
-	var again []func(*testing.T)
-	for _, component := range []string{"kube-controller-manager", "kube-scheduler", "kwok-controller"} {
-		again = append(again, f.kill(t, first, component))
-	}
+	end := cutOff.start(t, f, first)
 	g.Eventually(func() string {
 		progressing := apimeta.FindStatusCondition(f.hubRedis().Status.Conditions, flotillav1.ConditionProgressing)
 		return progressing.Reason + ": " + progressing.Message
@@ -91,9 +86,6 @@ func changeCutsOff(t *testing.T, f *fleet) {
 	}
 
 	end()
-	for _, start := range again {
-		start(t)
-	}
 	g.Eventually(func(g Gomega) {
 		for _, name := range registered {
 			g.Expect(took(name)).To(BeTrue(), "%s takes it", name)
