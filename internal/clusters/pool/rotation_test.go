@@ -28,7 +28,9 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// writers make ConfigMaps through a member's client, each with a read from the caches.
+// writers make ConfigMaps through a member's client, each with a read from the caches. The caches watch the first one of
+// each n: a watch that sees nothing stays at its revision until the bookmark of the minute, which a stream that is replaced
+// every few seconds never gets, and API servers forget what is older than the changes that they keep.
 type writers struct {
 	begun, ended atomic.Int32
 	failed       sync.Map
@@ -42,8 +44,11 @@ func (w *writers) write(member client.Client, namespace, prefix string, n int) {
 			w.begun.Add(1)
 			defer w.ended.Add(1)
 			name := fmt.Sprint(prefix, i)
-			err := errors.Join(member.List(context.Background(), &flotillav1.RedisList{}),
-				member.Create(context.Background(), configMap(namespace, name)))
+			object := configMap(namespace, name)
+			if i == 0 {
+				object.Labels = map[string]string{flotillav1.LabelRedis: name}
+			}
+			err := errors.Join(member.List(context.Background(), &flotillav1.RedisList{}), member.Create(context.Background(), object))
 			if err != nil {
 				w.failed.Store(name, err)
 			}
@@ -121,8 +126,7 @@ func TestPool_rotates_while_a_thousand_requests_are_under_way(t *testing.T) {
 		return a.IsWrite() && a.Verb == "create" && a.ObjectRef.Resource == "configmaps" && a.ResponseStatus.Code == 201
 	}
 	f.Eventually(func() int { return len(ofAccounts(created)) }).Should(Equal(rounds*perRound+200), "each request was carried out once")
-	// On a busy machine one watch in all of the rotations was seen to list again, from the revision that it had.
-	f.Expect(len(uris(ofAccounts(relisted)))).To(BeNumerically("<=", 1), "watches go over without a list")
+	f.Expect(uris(ofAccounts(relisted))).To(BeEmpty(), "watches go over without a list")
 	f.Expect(len(uris(ofAccounts(resumed)))).To(BeNumerically(">=", len(kinds.Watched())), "each watch went over")
 	is, _ := f.pool.Snapshot("thousand")
 	f.Expect(is.Incarnation).To(Equal(was.Incarnation))
