@@ -7,10 +7,15 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// RefusedDelay is the delay before a refused write is retried: its cause, such as a quota, a webhook or a role, may be gone
+// without an event that says so.
+const RefusedDelay = 5 * time.Minute
 
 // Refused reports whether an API server has understood and refused a request, so that repeating it has the same result.
 func Refused(err error) bool {

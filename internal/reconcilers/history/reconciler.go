@@ -21,14 +21,9 @@ import (
 // FieldOwner is the field manager of revisions.
 const FieldOwner = client.FieldOwner("flotilla-history")
 
-const (
-	// settle is how long after a change its spec is recorded: the rollout goes first, and edits in quick succession make one
-	// revision.
-	settle = time.Second
-	// refusedDelay is the delay before a refused write is retried: its cause, such as a quota, a webhook or a role, may be
-	// removed without an event.
-	refusedDelay = 5 * time.Minute
-)
+// settle is how long after a change its spec is recorded: the rollout goes first, and edits in quick succession make one
+// revision.
+const settle = time.Second
 
 // Reconciler records the specs of the hub objects of one kind.
 type Reconciler struct {
@@ -66,7 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: settle}, nil
 	case fleet.Refused(err):
 		logf.FromContext(ctx).Error(err, "Recording the spec of an object")
-		return ctrl.Result{RequeueAfter: refusedDelay}, nil
+		return ctrl.Result{RequeueAfter: fleet.RefusedDelay}, nil
 	}
 	return ctrl.Result{}, err
 }

@@ -208,7 +208,7 @@ func TestReconcile_tries_again_what_the_hub_refuses(t *testing.T) {
 	reader, err := client.New(hub.User(t, "nobody"), client.Options{Scheme: testenv.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	reconciler := &Reconciler{Kind: fleet.Redis, Hub: writingAs{manager.GetClient(), reader}}
-	g.Expect(reconciler.Reconcile(ctx, request)).To(Equal(ctrl.Result{RequeueAfter: refusedDelay}))
+	g.Expect(reconciler.Reconcile(ctx, request)).To(Equal(ctrl.Result{RequeueAfter: fleet.RefusedDelay}))
 
 	reconciler.Hub = manager.GetClient()
 	g.Expect(reconciler.Reconcile(ctx, request)).To(Equal(ctrl.Result{}))

@@ -285,7 +285,7 @@ func (p *copyPass) ensureNamespace(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		// Namespaces are not watched.
-		return refusedDelay, nil
+		return fleet.RefusedDelay, nil
 	}
 	namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := p.member.GetClient().Create(ctx, namespace, FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -72,5 +72,5 @@ func (p *copyPass) failed(err error) (time.Duration, error) {
 	if _, err := p.refuse(reason, err.Error()); err != nil {
 		return 0, err
 	}
-	return refusedDelay, nil
+	return fleet.RefusedDelay, nil
 }

@@ -33,9 +33,6 @@ const (
 	conflictDelay = 200 * time.Millisecond
 	// terminatingDelay is the interval for checking a namespace that is being deleted. Namespaces are not watched.
 	terminatingDelay = 5 * time.Second
-	// refusedDelay is the delay before a refused write is retried: its cause, such as a quota, a webhook or a role, may be
-	// removed without an event.
-	refusedDelay = 5 * time.Minute
 	// kindKept is how long the confirmation that a kind is not being removed is valid for an object that is being deleted.
 	kindKept = 10 * time.Second
 )
