@@ -161,9 +161,9 @@ func TestPool_stops_writing_when_the_claim_cannot_be_renewed(t *testing.T) {
 	c.onClaim(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	c.clock.leap(89 * time.Second)
+	c.clock.leap(75 * time.Second)
 	c.Expect(c.write()).To(Succeed(), "the claim is held for half its duration")
-	c.clock.leap(2 * time.Second)
+	c.clock.leap(16 * time.Second)
 	arrived := c.arrived.Load()
 	c.Expect(heldFor(c.write())).To(Equal("NotClaimed"))
 	c.Eventually(c.condition(c.secret.Name, flotillav1.ConditionClaimed)).Should(Equal("Unknown RenewalFailed"))
