@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -188,11 +190,39 @@ type NodePoolRollout struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="maxUnavailable is a number of nodes or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// minReadySeconds is how long a node must be Ready after a NoExecute taint before the next node gets one. Default 0.
+	// minReadySeconds is how long a node that got a NoExecute taint counts as unavailable, so that evicted Pods can start
+	// elsewhere before the next node gets one. A node that is younger than that does not wait for the others. 0 means that
+	// nodes follow one another at once while they stay Ready. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
-	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
+}
+
+// defaultMinReady is the default of minReadySeconds. It is not in the schema, so that pools of a version without it keep
+// the spec that they have.
+const defaultMinReady = 60 * time.Second
+
+// Pause returns for how long a node counts as unavailable after a NoExecute taint. Without a pause a pool would be emptied
+// within seconds, because nodes stay Ready when their Pods are evicted. r may be nil.
+func (r *NodePoolRollout) Pause() time.Duration {
+	if r == nil || r.MinReadySeconds == nil {
+		return defaultMinReady
+	}
+	return time.Duration(*r.MinReadySeconds) * time.Second
+}
+
+// Budget returns how many of the nodes of a pool may be unavailable at a time. Percentages are rounded up, as in other
+// rollouts. r may be nil.
+func (r *NodePoolRollout) Budget(nodes int) int {
+	if r == nil || r.MaxUnavailable == nil {
+		return 1
+	}
+	budget, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, nodes, true)
+	if err != nil {
+		return 1
+	}
+	return budget
 }
 
 // NodePoolReporting enables additional fields of the status.

@@ -55,7 +55,7 @@ func benchPool() *flotillav1.NodePool {
 			{Key: "example.com/drain", Effect: corev1.TaintEffectNoExecute, Propagation: flotillav1.TaintPropagationAlways},
 		},
 		Weight:  10,
-		Rollout: &flotillav1.NodePoolRollout{MaxUnavailable: new(intstr.FromString("10%")), MinReadySeconds: 10},
+		Rollout: &flotillav1.NodePoolRollout{MaxUnavailable: new(intstr.FromString("10%")), MinReadySeconds: new(int32(10))},
 	}}
 }
 

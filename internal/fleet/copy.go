@@ -78,8 +78,10 @@ type Copy struct {
 	Deleting bool
 	// Ready is the Ready condition, or nil if there is none yet.
 	Ready *metav1.Condition
-	// Progressing reports whether a change is in progress in the member.
+	// Progressing reports whether a change is in progress in the member, and Pace how long that may take beyond the deadline
+	// because its reconcilers go slowly.
 	Progressing bool
+	Pace        time.Duration
 }
 
 // CopyOf returns the Copy for an object of a member.
@@ -109,6 +111,9 @@ func CopyOf(kind Kind, object Object) *Copy {
 		case flotillav1.ConditionProgressing:
 			seen.Progressing = condition.Status == metav1.ConditionTrue
 		}
+	}
+	if kind.Pace != nil && seen.Progressing && !seen.Worse {
+		seen.Pace = kind.Pace(object)
 	}
 	return seen
 }

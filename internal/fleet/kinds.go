@@ -4,8 +4,11 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +47,9 @@ type Kind struct {
 	Idle func(Object) bool
 	// UnreadyNodes returns how many nodes of an object are not ready; nil if it has none.
 	UnreadyNodes func(Object) int
+	// Pace returns how long the reconcilers of the member may take for a change of the object because they go slowly; nil
+	// if they do not.
+	Pace func(Object) time.Duration
 	// HoldsData reports whether data is lost with a copy.
 	HoldsData bool
 }
@@ -92,6 +98,16 @@ var (
 		UnreadyNodes: func(object Object) int {
 			status := &object.(*flotillav1.NodePool).Status
 			return int(status.NodeCount - status.ReadyNodes)
+		},
+		Pace: func(object Object) time.Duration {
+			pool := object.(*flotillav1.NodePool)
+			nodes := int(pool.Status.NodeCount)
+			budget := pool.Spec.Rollout.Budget(nodes)
+			evicts := slices.ContainsFunc(pool.Spec.Taints, func(t flotillav1.NodePoolTaint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+			if !evicts || budget == 0 {
+				return 0
+			}
+			return time.Duration((nodes+budget-1)/budget) * pool.Spec.Rollout.Pause()
 		},
 	}
 )

@@ -95,7 +95,7 @@ func (w Waves) stage(turn Turn, now time.Time) (stage, time.Duration) {
 	case seen.Settled():
 		return done, 0
 	}
-	if rest := seen.ChangedAt.Add(w.Deadline).Sub(now); rest > 0 {
+	if rest := seen.ChangedAt.Add(w.Deadline + seen.Pace).Sub(now); rest > 0 {
 		return slow, rest
 	}
 	return apart, 0
@@ -110,11 +110,14 @@ func (w Waves) onTrial(turn Turn, now time.Time) (stage, time.Duration) {
 		}
 		return apart, 0
 	}
-	since := turn.Trial.Since
-	if turn.alive() && seen.Hash == turn.Trial.Hash && seen.ChangedAt.After(since) {
-		since = seen.ChangedAt
+	since, deadline := turn.Trial.Since, w.Deadline
+	if turn.alive() && seen.Hash == turn.Trial.Hash {
+		deadline += seen.Pace
+		if seen.ChangedAt.After(since) {
+			since = seen.ChangedAt
+		}
 	}
-	rest := since.Add(w.Deadline).Sub(now)
+	rest := since.Add(deadline).Sub(now)
 	switch {
 	case turn.takes() && !wanted && !turn.returns() && (turn.Trial.Hash != "" || turn.alive() && !seen.well()):
 		return broken, 0

@@ -114,6 +114,14 @@ var wavesTests = map[string]struct {
 		turns: []Turn{turn("a", took(5*time.Minute)), turn("b", took(time.Minute)), turn("c", took(time.Minute), notReady), turn("d")},
 		want:  Wave{Held: []string{"d"}, Recheck: 9 * time.Minute}, tried: []string{"c"},
 	},
+	"one that goes slowly by its own limits has that time in addition": {
+		turns: []Turn{turn("a", took(20*time.Minute), notReady, func(t *Turn) { t.Copy.Progressing, t.Copy.Pace = true, 15*time.Minute }), turn("b")},
+		want:  Wave{Held: []string{"b"}, Recheck: 5 * time.Minute}, tried: []string{"a"},
+	},
+	"and no more than that": {
+		turns: []Turn{turn("a", took(25*time.Minute), notReady, func(t *Turn) { t.Copy.Progressing, t.Copy.Pace = true, 15*time.Minute }), turn("b")},
+		want:  Wave{Held: []string{"b"}, Failed: []string{"a"}, Halted: true}, tried: []string{"a"},
+	},
 	"not ready in time stops it": {
 		turns: []Turn{turn("a", took(10*time.Minute), notReady), turn("b")},
 		want:  Wave{Held: []string{"b"}, Failed: []string{"a"}, Halted: true}, tried: []string{"a"},

@@ -26,6 +26,9 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/transport"
 )
 
+// soon is much less than transport.UnreadTime, after which a member is ready even if a watch is not well.
+const soon = transport.UnreadTime / 6
+
 // lateWatches is a fault whose watches of a resource are answered after answer is closed.
 func lateWatches(resource string, answer <-chan struct{}) clusterstest.Fault {
 	return clusterstest.Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
@@ -75,7 +78,7 @@ func TestPool_a_member_is_ready_when_its_caches_have_caught_up(t *testing.T) {
 	f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("Unknown " + flotillav1.ReasonSyncing))
 	close(answer)
 	f.Eventually(f.state(member.secret.Name)).Should(Equal(clusters.StateReady))
-	f.Eventually(func() string { return f.cached(member) }, time.Second).Should(Equal("changed in the outage"))
+	f.Eventually(func() string { return f.cached(member) }).Should(Equal("changed in the outage"))
 	f.sees(member, "theirs", "changed in the outage")
 	f.Expect(f.engaged.count(multicluster.ClusterName(member.secret.Name))).To(Equal(1))
 }
@@ -86,7 +89,7 @@ func TestPool_a_member_is_ready_soon_after_an_outage(t *testing.T) {
 	f := startFaults(t, 4)
 	member := f.join(t, "soon", 1)[0]
 	f.outage(t, member, "changed in the outage", clusterstest.Fault{})
-	f.Eventually(f.state(member.secret.Name), 2*time.Second).Should(Equal(clusters.StateReady))
+	f.Eventually(f.state(member.secret.Name), soon).Should(Equal(clusters.StateReady))
 	f.sees(member, "theirs", "changed in the outage")
 }
 
@@ -105,7 +108,7 @@ func TestPool_a_watch_that_is_never_answered_does_not_keep_a_member_away(t *test
 
 	// Another outage does not make the member wait for what is off anyway.
 	f.outage(t, member, "changed in another outage", lateWatches("configmaps", answer))
-	f.Eventually(f.state(member.secret.Name), 2*time.Second).Should(Equal(clusters.StateReady))
+	f.Eventually(f.state(member.secret.Name), soon).Should(Equal(clusters.StateReady))
 	f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("True " + flotillav1.ReasonWatchStalled))
 	close(answer)
 	f.Eventually(f.condition(member.secret.Name, flotillav1.ConditionReady)).Should(Equal("True " + flotillav1.ReasonConnected))

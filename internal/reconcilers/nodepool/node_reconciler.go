@@ -4,6 +4,7 @@
 package nodepool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ import (
 )
 
 const (
-	// turnInterval is how often a node that waits for its turn is reconciled. Changes of other nodes of the pool trigger it
-	// as well, but the end of minReadySeconds is no event.
+	// turnInterval is how often a node is reconciled that waits for its turn and not for a known time. Changes of other nodes
+	// of the pool trigger it as well.
 	turnInterval = 10 * time.Second
 	// fightInterval is how often a node with a fight is reconciled, to see whether the fight is over.
 	fightInterval = time.Minute
@@ -74,7 +75,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	if err := member.GetClient().List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools: %w", err)
 	}
-	done, err := r.apply(clusters.CausedBy(ctx, node), member, at, node, ownership.Views(pools.Items))
+	done, wait, err := r.apply(clusters.CausedBy(ctx, node), member, at, node, ownership.Views(pools.Items))
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictInterval}, nil
@@ -87,12 +88,14 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req clusters.Request) (r
 	}
 	r.Ledger.failures.remove(at)
 	r.remember(ctx, at, node, done)
-	return reconcile.Result{RequeueAfter: requeueAfter(done)}, nil
+	return reconcile.Result{RequeueAfter: requeueAfter(done, wait)}, nil
 }
 
-// apply plans and patches. After a conflict it starts again from a live read.
-func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at nodeKey, node *corev1.Node, views []*ownership.View) (ownership.Plan, error) {
+// apply plans and patches, and returns when the turn of a node that waits for it may come. After a conflict it starts again
+// from a live read.
+func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at nodeKey, node *corev1.Node, views []*ownership.View) (ownership.Plan, time.Duration, error) {
 	var done ownership.Plan
+	var turn time.Duration
 	rollouts := r.rollouts(ctx, member, at.cluster)
 	err := clusters.RetryOnConflict(patchBackoff, func() error {
 		now := r.Clock.Now()
@@ -103,7 +106,13 @@ func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at n
 			MayEvict: func(v *ownership.View) bool {
 				rollout, err := rollouts(v)
 				rolloutErr = errors.Join(rolloutErr, err)
-				return rollout.Turns.Has(node.Name)
+				if rollout.Turns.Has(node.Name) {
+					return true
+				}
+				if wait := cmp.Or(rollout.Waits[node.Name], turnInterval); turn == 0 || wait < turn {
+					turn = wait
+				}
+				return false
 			},
 		})
 		if rolloutErr != nil {
@@ -128,7 +137,7 @@ func (r *NodeReconciler) apply(ctx context.Context, member cluster.Cluster, at n
 		}
 		return err
 	})
-	return done, err
+	return done, turn, err
 }
 
 // rollouts returns a function that computes the rollout of a pool once per pass.
@@ -181,10 +190,10 @@ func (r *NodeReconciler) addNews(at nodeKey, poolName string, change func(*news)
 	r.bell.ring(pool)
 }
 
-// requeueAfter returns when to reconcile the node again without an event.
-func requeueAfter(p ownership.Plan) time.Duration {
+// requeueAfter returns when to reconcile the node again without an event. turn is when its turn may come.
+func requeueAfter(p ownership.Plan, turn time.Duration) time.Duration {
 	if p.EvictionsHeld {
-		return turnInterval
+		return turn
 	}
 	for _, o := range p.Outcomes {
 		if len(o.Fights) > 0 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
@@ -405,6 +406,47 @@ func TestReconcile_no_execute_goes_node_by_node(t *testing.T) {
 	h.applied("evict", 3)
 	if n := tainted(); n != 3 {
 		t.Errorf("%d of 3 nodes got NoExecute", n)
+	}
+}
+
+func TestReconcile_no_execute_leaves_evicted_Pods_a_minute(t *testing.T) {
+	h := newHarness(t, shared)
+	names := []string{"minute-1", "minute-2", "minute-3"}
+	h.newNodes("minute", names...)
+	h.clock.SetTime(h.clock.Now().Add(time.Hour))
+	h.create(selecting("minute", ownershiptest.Wants(evictKey, "x")))
+	tainted := func() []string {
+		var nodes []string
+		for _, name := range names {
+			if len(h.node(name).Spec.Taints) > 0 {
+				nodes = append(nodes, name)
+			}
+		}
+		return nodes
+	}
+	var taintedAt time.Time
+	for i := range names {
+		h.until("minute", func(g Gomega) { g.Expect(tainted()).To(Equal(names[:i+1])) })
+		// The API keeps whole seconds.
+		if i > 0 && h.clock.Now().Sub(taintedAt) < 59*time.Second {
+			t.Errorf("%s got its taint %s after the one before", names[i], h.clock.Now().Sub(taintedAt))
+		}
+		taintedAt = h.clock.Now()
+		for range 5 {
+			if err := h.round("minute"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := tainted(); len(got) != i+1 {
+			t.Fatalf("a few seconds later %s have it", got)
+		}
+		if i < len(names)-1 {
+			result, err := h.nodes.Reconcile(t.Context(), request(memberName, names[i+1]))
+			if rest := 60*time.Second - h.clock.Now().Sub(taintedAt); err != nil || result.RequeueAfter > rest+time.Second || result.RequeueAfter < rest-2*time.Second {
+				t.Errorf("%s comes back after %s, %v; want about %s", names[i+1], result.RequeueAfter, err, rest)
+			}
+			h.clock.SetTime(taintedAt.Add(58 * time.Second))
+		}
 	}
 }
 

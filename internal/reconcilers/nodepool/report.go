@@ -133,11 +133,19 @@ func appliedCondition(pool *flotillav1.NodePool, found ownership.Survey) metav1.
 	case len(found.Waiting) > 0 && found.Halted:
 		return isFalse(flotillav1.ReasonRolloutHalted, "Over %d%% of the nodes are not ready, so NoExecute taints wait on %s", ownership.HaltPercent, nodeCount(len(found.Waiting)))
 	case len(found.Pending) > 0:
-		return isFalse(flotillav1.ReasonNodesPending, "Changes to %s are on their way", pending)
+		return isFalse(flotillav1.ReasonNodesPending, "Changes to %s are on their way%s", pending, turns(found))
 	case found.Counts.NodeCount == 0:
 		return isTrue(flotillav1.ReasonNoMatchingNodes, "No node belongs to the pool")
 	}
 	return isTrue(flotillav1.ReasonAllNodesUpdated, "Nothing is left to do on "+nodeCount(int(found.Counts.NodeCount)))
+}
+
+// turns says why nodes wait although nothing is wrong.
+func turns(found ownership.Survey) string {
+	if len(found.Waiting) == 0 {
+		return ""
+	}
+	return "; NoExecute taints spread as fast as rollout allows"
 }
 
 func conflictsCondition(found ownership.Survey) metav1.Condition {
@@ -164,7 +172,7 @@ func progressCondition(pool *flotillav1.NodePool, found ownership.Survey) metav1
 	case len(found.Waiting) > 0 && found.Halted:
 		return isFalse(flotillav1.ReasonRolloutHalted, "Too many nodes are not ready")
 	case len(found.Pending) > 0:
-		return isTrue(flotillav1.ReasonNodesPending, fmt.Sprintf("Changes to %s are on their way", nodeCount(len(found.Pending))))
+		return isTrue(flotillav1.ReasonNodesPending, fmt.Sprintf("Changes to %s are on their way%s", nodeCount(len(found.Pending)), turns(found)))
 	}
 	return isFalse(flotillav1.ReasonSettled, "Nothing is on its way")
 }

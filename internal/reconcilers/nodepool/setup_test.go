@@ -163,7 +163,10 @@ func TestSetup_no_execute_needs_no_timer(t *testing.T) {
 	names := []string{"turn-1", "turn-2", "turn-3", "turn-4", "turn-5", "turn-6"}
 	h.newNodes("turn", names...)
 	h.run()
-	h.create(selecting("turn", ownershiptest.Wants(evictKey, "x")))
+	h.create(selecting("turn", func(spec *flotillav1.NodePoolSpec) {
+		ownershiptest.Wants(evictKey, "x")(spec)
+		spec.Rollout = &flotillav1.NodePoolRollout{MinReadySeconds: new(int32(0))}
+	}))
 	// Waiting nodes ask every turnInterval; six in a row within one show that they are woken.
 	NewWithT(t).Eventually(func(g Gomega) {
 		for _, name := range names {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -21,6 +20,8 @@ type Rollout struct {
 	Halted bool
 	// Turns are the names of the nodes whose turn it is.
 	Turns sets.Set[string]
+	// Waits are the times until the turns of the other nodes at the earliest, by name, where time is what they wait for.
+	Waits map[string]time.Duration
 	// Pending is how many nodes lack a taint, including those in Turns.
 	Pending int
 }
@@ -31,10 +32,14 @@ func (v *View) evicts() bool {
 }
 
 // RolloutOf selects nodes in order of their names so that at most maxUnavailable are unavailable at a time. A node that is
-// not ready is unavailable anyway and does not wait for the others.
+// not ready is unavailable anyway, and nothing has run for long on one that is younger than the pause: neither waits for
+// the others.
 func RolloutOf(v *View, nodes []corev1.Node, now time.Time) Rollout {
 	var total, notReady, unavailable int
 	var waiting []string
+	// soonest is the time until the first of the nodes that were tainted counts as available.
+	var soonest time.Duration
+	pause := v.Pool.Spec.Rollout.Pause()
 	r := Rollout{Turns: sets.New[string]()}
 	for i := range nodes {
 		node := &nodes[i]
@@ -53,10 +58,17 @@ func RolloutOf(v *View, nodes []corev1.Node, now time.Time) Rollout {
 			if pending {
 				r.Turns.Insert(node.Name)
 			}
+		case pending && now.Sub(node.CreationTimestamp.Time) < pause:
+			r.Turns.Insert(node.Name)
 		case pending:
 			waiting = append(waiting, node.Name)
-		case v.evictedRecently(node, now):
-			unavailable++
+		default:
+			if rest := v.evictedAt(node, pause).Add(pause).Sub(now); rest > 0 {
+				unavailable++
+				if soonest == 0 || rest < soonest {
+					soonest = rest
+				}
+			}
 		}
 	}
 	if notReady*100 > total*HaltPercent {
@@ -64,22 +76,27 @@ func RolloutOf(v *View, nodes []corev1.Node, now time.Time) Rollout {
 		return r
 	}
 	slices.Sort(waiting)
-	free := max(0, v.maxUnavailable(total)-unavailable)
-	r.Turns.Insert(waiting[:min(free, len(waiting))]...)
+	budget := v.Pool.Spec.Rollout.Budget(total)
+	free := min(max(0, budget-unavailable), len(waiting))
+	r.Turns.Insert(waiting[:free]...)
+	r.Waits = waits(waiting[free:], budget, soonest, pause)
 	return r
 }
 
-// maxUnavailable is the budget of a pool with that many nodes. Percentages are rounded up, as in other rollouts.
-func (v *View) maxUnavailable(total int) int {
-	rollout := v.Pool.Spec.Rollout
-	if rollout == nil || rollout.MaxUnavailable == nil {
-		return 1
+// waits returns how long each of the nodes waits at least, if as many as the budget get their taints with each pause.
+// soonest is when the first of those that have theirs are done; 0 means that those begin now that precede the nodes.
+func waits(nodes []string, budget int, soonest, pause time.Duration) map[string]time.Duration {
+	if budget == 0 || pause == 0 {
+		return nil
 	}
-	budget, err := intstr.GetScaledValueFromIntOrPercent(rollout.MaxUnavailable, total, true)
-	if err != nil {
-		return 1
+	if soonest == 0 {
+		soonest = pause
 	}
-	return budget
+	at := make(map[string]time.Duration, len(nodes))
+	for i, name := range nodes {
+		at[name] = soonest + time.Duration(i/budget)*pause
+	}
+	return at
 }
 
 // lacksEviction reports whether the node still lacks a NoExecute taint that the pool would put on.
@@ -103,15 +120,17 @@ func (v *View) lacksEviction(node *corev1.Node) bool {
 	return false
 }
 
-// evictedRecently reports whether the node received a NoExecute taint of the pool less than minReadySeconds ago.
-func (v *View) evictedRecently(node *corev1.Node, now time.Time) bool {
-	if v.Pool.Spec.Rollout == nil || v.Pool.Spec.Rollout.MinReadySeconds == 0 {
-		return false
+// evictedAt returns when the node received the last of the NoExecute taints that the pool sets, or zero. Those that it
+// received while it was younger than the pause evicted nothing that others wait for.
+func (v *View) evictedAt(node *corev1.Node, pause time.Duration) time.Time {
+	var at time.Time
+	for _, t := range node.Spec.Taints {
+		if t.TimeAdded == nil || t.TimeAdded.Sub(node.CreationTimestamp.Time) < pause || t.TimeAdded.Time.Before(at) {
+			continue
+		}
+		if slices.ContainsFunc(v.desired, func(d desiredKey) bool { return d.key.noExecute() && d.key.names(t) }) {
+			at = t.TimeAdded.Time
+		}
 	}
-	minReady := time.Duration(v.Pool.Spec.Rollout.MinReadySeconds) * time.Second
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.TimeAdded != nil && t.TimeAdded.Add(minReady).After(now) && slices.ContainsFunc(v.desired, func(d desiredKey) bool {
-			return d.key.noExecute() && d.key.names(t)
-		})
-	})
+	return at
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -30,27 +31,40 @@ func TestRolloutOf(t *testing.T) {
 	}
 	budget := func(value intstr.IntOrString, seconds int32) func(*flotillav1.NodePoolSpec) {
 		return func(spec *flotillav1.NodePoolSpec) {
-			spec.Rollout = &flotillav1.NodePoolRollout{MaxUnavailable: &value, MinReadySeconds: seconds}
+			spec.Rollout = &flotillav1.NodePoolRollout{MaxUnavailable: &value, MinReadySeconds: &seconds}
 		}
 	}
-	recently := metav1.NewTime(ownershiptest.Now.Add(-10 * time.Second))
+	recently, youth := metav1.NewTime(ownershiptest.Now.Add(-10*time.Second)), metav1.NewTime(ownershiptest.Now.Add(-30*time.Second))
+	waits := func(a string, after time.Duration, more ...any) map[string]time.Duration {
+		all := map[string]time.Duration{a: after * time.Second}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i].(string)] = time.Duration(more[i+1].(int)) * time.Second
+		}
+		return all
+	}
 	tests := map[string]struct {
 		pool *flotillav1.NodePool
-		// nodes are written as one letter each: R ready, N not ready, T tainted ten seconds ago, F with a foreign value.
+		// nodes are written as one letter each: R ready, N not ready, T tainted ten seconds ago, F with a foreign value; Y
+		// younger than a minute, and y young and tainted.
 		nodes  string
 		want   []string
+		waits  map[string]time.Duration
 		halted bool
 	}{
-		"one at a time":                        {pool: evicting(nil), nodes: "RRRR", want: []string{"n0"}},
-		"the next when one has it":             {pool: evicting(nil), nodes: "TRRR", want: []string{"n1"}},
-		"a number":                             {pool: evicting(budget(intstr.FromInt32(3), 0)), nodes: "RRRRR", want: []string{"n0", "n1", "n2"}},
+		"one at a time":                        {pool: evicting(nil), nodes: "RRR", want: []string{"n0"}, waits: waits("n1", 60, "n2", 120)},
+		"the next a minute after one has it":   {pool: evicting(nil), nodes: "TRR", waits: waits("n1", 50, "n2", 110)},
+		"the next at once without a pause":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "TRRR", want: []string{"n1"}},
+		"a young node does not wait":           {pool: evicting(nil), nodes: "TYR", want: []string{"n1"}, waits: waits("n2", 50)},
+		"nobody waits for a young node":        {pool: evicting(nil), nodes: "yRR", want: []string{"n1"}, waits: waits("n2", 60)},
+		"without a pause no node is young":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "RYY", want: []string{"n0"}},
+		"a number":                             {pool: evicting(budget(intstr.FromInt32(2), 30)), nodes: "RRRRR", want: []string{"n0", "n1"}, waits: waits("n2", 30, "n3", 30, "n4", 60)},
 		"a percentage is rounded up":           {pool: evicting(budget(intstr.FromString("30%"), 0)), nodes: "RRRRR", want: []string{"n0", "n1"}},
-		"none within minReadySeconds":          {pool: evicting(budget(intstr.FromInt32(1), 60)), nodes: "TRRR"},
-		"the next after minReadySeconds":       {pool: evicting(budget(intstr.FromInt32(1), 5)), nodes: "TRRR", want: []string{"n1"}},
-		"one that is not ready uses it up":     {pool: evicting(nil), nodes: "RRRRRN", want: []string{"n5"}},
+		"none within minReadySeconds":          {pool: evicting(budget(intstr.FromInt32(1), 60)), nodes: "TRRR", waits: waits("n1", 50, "n2", 110, "n3", 170)},
+		"the next after minReadySeconds":       {pool: evicting(budget(intstr.FromInt32(1), 5)), nodes: "TRR", want: []string{"n1"}, waits: waits("n2", 5)},
+		"one that is not ready uses it up":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "RRRRRN", want: []string{"n5"}},
 		"halted when too many are not ready":   {pool: evicting(nil), nodes: "RRRN", halted: true},
-		"a foreign value is not waited for":    {pool: evicting(nil), nodes: "FRRR", want: []string{"n1"}},
-		"a foreign value that is overridden":   {pool: evicting(func(s *flotillav1.NodePoolSpec) { s.ConflictPolicy = flotillav1.NodeConflictPolicyOverride }), nodes: "FRRR", want: []string{"n0"}},
+		"a foreign value is not waited for":    {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "FRRR", want: []string{"n1"}},
+		"a foreign value that is overridden":   {pool: evicting(func(s *flotillav1.NodePoolSpec) { s.ConflictPolicy = flotillav1.NodeConflictPolicyOverride }), nodes: "FR", want: []string{"n0"}, waits: waits("n1", 60)},
 		"zero holds all":                       {pool: evicting(budget(intstr.FromInt32(0), 0)), nodes: "RRRR"},
 		"nonsense is the default":              {pool: evicting(budget(intstr.FromString("many"), 0)), nodes: "RRRR", want: []string{"n0"}},
 		"nothing to do when all nodes have it": {pool: evicting(nil), nodes: "TTTT"},
@@ -61,10 +75,13 @@ func TestRolloutOf(t *testing.T) {
 			var nodes []corev1.Node
 			for i, letter := range tc.nodes {
 				node := ownershiptest.Node(fmt.Sprintf("n%d", i), map[string]string{"zone": "a"})
+				if letter == 'Y' || letter == 'y' {
+					node.CreationTimestamp = youth
+				}
 				switch letter {
 				case 'N':
 					node.Status.Conditions[0].Status = corev1.ConditionUnknown
-				case 'T':
+				case 'T', 'y':
 					node.Spec.Taints = []corev1.Taint{{Key: evictKey.Name, Value: "x", Effect: evictKey.Effect, TimeAdded: &recently}}
 				case 'F':
 					node.Spec.Taints = []corev1.Taint{{Key: evictKey.Name, Value: "theirs", Effect: evictKey.Effect}}
@@ -75,6 +92,9 @@ func TestRolloutOf(t *testing.T) {
 			got := ownership.RolloutOf(ownership.NewView(tc.pool), nodes, ownershiptest.Now.Time)
 			if diff := cmp.Diff(tc.want, append([]string(nil), sets.List(got.Turns)...)); diff != "" || got.Halted != tc.halted {
 				t.Errorf("halted %t, turns (-want +got):\n%s", got.Halted, diff)
+			}
+			if diff := cmp.Diff(tc.waits, got.Waits, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("waits (-want +got):\n%s", diff)
 			}
 		})
 	}
