@@ -35,10 +35,11 @@ func TestRolloutOf(t *testing.T) {
 		}
 	}
 	recently, youth := metav1.NewTime(ownershiptest.Now.Add(-10*time.Second)), metav1.NewTime(ownershiptest.Now.Add(-30*time.Second))
-	waits := func(a string, after time.Duration, more ...any) map[string]time.Duration {
-		all := map[string]time.Duration{a: after * time.Second}
-		for i := 0; i < len(more); i += 2 {
-			all[more[i].(string)] = time.Duration(more[i+1].(int)) * time.Second
+	// waits are those of consecutive nodes from one on, in seconds.
+	waits := func(node int, seconds ...int) map[string]time.Duration {
+		all := map[string]time.Duration{}
+		for i, s := range seconds {
+			all[fmt.Sprintf("n%d", node+i)] = time.Duration(s) * time.Second
 		}
 		return all
 	}
@@ -51,20 +52,20 @@ func TestRolloutOf(t *testing.T) {
 		waits  map[string]time.Duration
 		halted bool
 	}{
-		"one at a time":                        {pool: evicting(nil), nodes: "RRR", want: []string{"n0"}, waits: waits("n1", 60, "n2", 120)},
-		"the next a minute after one has it":   {pool: evicting(nil), nodes: "TRR", waits: waits("n1", 50, "n2", 110)},
+		"one at a time":                        {pool: evicting(nil), nodes: "RRR", want: []string{"n0"}, waits: waits(1, 60, 120)},
+		"the next a minute after one has it":   {pool: evicting(nil), nodes: "TRR", waits: waits(1, 50, 110)},
 		"the next at once without a pause":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "TRRR", want: []string{"n1"}},
-		"a young node does not wait":           {pool: evicting(nil), nodes: "TYR", want: []string{"n1"}, waits: waits("n2", 50)},
-		"nobody waits for a young node":        {pool: evicting(nil), nodes: "yRR", want: []string{"n1"}, waits: waits("n2", 60)},
+		"a young node does not wait":           {pool: evicting(nil), nodes: "TYR", want: []string{"n1"}, waits: waits(2, 50)},
+		"nobody waits for a young node":        {pool: evicting(nil), nodes: "yRR", want: []string{"n1"}, waits: waits(2, 60)},
 		"without a pause no node is young":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "RYY", want: []string{"n0"}},
-		"a number":                             {pool: evicting(budget(intstr.FromInt32(2), 30)), nodes: "RRRRR", want: []string{"n0", "n1"}, waits: waits("n2", 30, "n3", 30, "n4", 60)},
+		"a number":                             {pool: evicting(budget(intstr.FromInt32(2), 30)), nodes: "RRRRR", want: []string{"n0", "n1"}, waits: waits(2, 30, 30, 60)},
 		"a percentage is rounded up":           {pool: evicting(budget(intstr.FromString("30%"), 0)), nodes: "RRRRR", want: []string{"n0", "n1"}},
-		"none within minReadySeconds":          {pool: evicting(budget(intstr.FromInt32(1), 60)), nodes: "TRRR", waits: waits("n1", 50, "n2", 110, "n3", 170)},
-		"the next after minReadySeconds":       {pool: evicting(budget(intstr.FromInt32(1), 5)), nodes: "TRR", want: []string{"n1"}, waits: waits("n2", 5)},
+		"none within minReadySeconds":          {pool: evicting(budget(intstr.FromInt32(1), 60)), nodes: "TRRR", waits: waits(1, 50, 110, 170)},
+		"the next after minReadySeconds":       {pool: evicting(budget(intstr.FromInt32(1), 5)), nodes: "TRR", want: []string{"n1"}, waits: waits(2, 5)},
 		"one that is not ready uses it up":     {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "RRRRRN", want: []string{"n5"}},
 		"halted when too many are not ready":   {pool: evicting(nil), nodes: "RRRN", halted: true},
 		"a foreign value is not waited for":    {pool: evicting(budget(intstr.FromInt32(1), 0)), nodes: "FRRR", want: []string{"n1"}},
-		"a foreign value that is overridden":   {pool: evicting(func(s *flotillav1.NodePoolSpec) { s.ConflictPolicy = flotillav1.NodeConflictPolicyOverride }), nodes: "FR", want: []string{"n0"}, waits: waits("n1", 60)},
+		"a foreign value that is overridden":   {pool: evicting(func(s *flotillav1.NodePoolSpec) { s.ConflictPolicy = flotillav1.NodeConflictPolicyOverride }), nodes: "FR", want: []string{"n0"}, waits: waits(1, 60)},
 		"zero holds all":                       {pool: evicting(budget(intstr.FromInt32(0), 0)), nodes: "RRRR"},
 		"nonsense is the default":              {pool: evicting(budget(intstr.FromString("many"), 0)), nodes: "RRRR", want: []string{"n0"}},
 		"nothing to do when all nodes have it": {pool: evicting(nil), nodes: "TTTT"},
