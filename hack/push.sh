@@ -12,7 +12,10 @@ hack/build.sh crane
 layout=$(mktemp -d)
 trap 'rm -rf "$layout"' EXIT
 tar -xf "$image" -C "$layout"
-"$BIN/crane" push --index "$layout" "$2:$1"
-digest=$("$BIN/crane" digest "$2:$1")
-grep -qF "$2:$1@$digest" dist/release/install.yaml || die "$2:$1 is $digest now, and dist/release/install.yaml names another digest: make the release with REPOSITORY=$2"
+digest=$(grep -o 'sha256:[0-9a-f]\{64\}' "$layout/index.json")
+grep -qF "$2:$1@$digest" dist/release/install.yaml ||
+	die "dist/release/install.yaml does not name $2:$1@$digest: make the release with REPOSITORY=$2"
+"$BIN/crane" push "$layout" "$2:$1"
+pushed=$("$BIN/crane" digest "$2:$1")
+[[ $pushed == "$digest" ]] || die "$2:$1 is $pushed now, and the release names $digest"
 say "  ${GREEN}✓${RESET} $2:$1@$digest"
