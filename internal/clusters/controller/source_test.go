@@ -122,6 +122,9 @@ func syncedCluster(t *testing.T, env *testenv.Cluster, namespace string) *recove
 	if _, err := member.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil {
 		t.Fatal(err)
 	}
+	if !member.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("the caches are not synced")
+	}
 	return &recoveringCluster{Cluster: member}
 }
 

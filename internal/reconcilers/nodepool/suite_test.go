@@ -87,6 +87,9 @@ func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 			t.Fatal(err)
 		}
 	}
+	if !h.member.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("the caches are not synced")
+	}
 	h.members = clusterstest.NewDirectory(clusterstest.Ready(memberName))
 	h.members.Engage(memberName, h.member)
 	h.nodes = &NodeReconciler{Members: h.members, Clock: h.clock, Ledger: h.ledger, bell: &bell{}}

@@ -99,12 +99,15 @@ func newEnv(t *testing.T) *env {
 	running.Go(func() { _ = e.cluster.Start(ctx) })
 	t.Cleanup(running.Wait)
 	t.Cleanup(cancel)
-	e.Eventually(func() error { return e.cluster.GetClient().List(ctx, &flotillav1.RedisList{}) }).Should(Succeed())
-	for _, list := range cachedLists() {
-		if err := e.cluster.GetClient().List(ctx, list); err != nil {
-			t.Fatalf("syncing the caches: %v", err)
+	// Each kind with a selector has a cache of its own, and they are started one after the other.
+	e.Eventually(func() error {
+		for _, list := range cachedLists() {
+			if err := e.cluster.GetClient().List(ctx, list); err != nil {
+				return err
+			}
 		}
-	}
+		return nil
+	}).Should(Succeed())
 	e.clock = clocktesting.NewFakePassiveClock(time.Now())
 	e.directory = clusterstest.NewDirectory(clusterstest.Ready(memberName))
 	e.directory.Engage(memberName, e.cluster)
