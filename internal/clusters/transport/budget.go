@@ -23,10 +23,13 @@ const (
 	decodingBudget = 256 << 20
 	// shareWait is how long an answer may wait for its share, and shareTime how long it may have it until it is received.
 	// It is received in much less; a member that sends it slowly does not keep the share from others, and gets none for
-	// shareRest.
-	shareWait = time.Minute
-	shareTime = 10 * time.Second
-	shareRest = 5 * time.Minute
+	// shareRest. On a machine that is busy everything is slow, so an answer of which shareBytes came meanwhile has its
+	// share for another shareTime, up to shareTerms of them: less than others wait.
+	shareWait  = time.Minute
+	shareTime  = 10 * time.Second
+	shareRest  = 5 * time.Minute
+	shareBytes = 128 << 10
+	shareTerms = 4
 	// decodeTime is how long an answer that is received keeps its share: it is decoded in much less.
 	decodeTime = 3 * time.Second
 )
@@ -47,6 +50,8 @@ type share struct {
 	mu     sync.Mutex  // Guards the fields below.
 	timer  *time.Timer // Nil without a share.
 	closed bool
+	// came is how many bytes came since the share was acquired or its last term began, and terms how many terms it had.
+	came, terms int
 }
 
 // acquire waits for a share, and returns false if there was none in time.
@@ -75,12 +80,36 @@ func (s *share) acquire(ctx context.Context) bool {
 		<-s.turn
 		return false
 	}
+	s.came, s.terms = 0, 1
 	s.timer = time.AfterFunc(s.time, s.expire)
+	return true
+}
+
+// count records that n bytes of the answer came.
+func (s *share) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.came += n
+}
+
+// extend begins another term of an answer that goes on, and returns false if it does not.
+func (s *share) extend() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer == nil || s.came < shareBytes || s.terms == shareTerms {
+		return false
+	}
+	s.came = 0
+	s.terms++
+	s.timer.Reset(s.time)
 	return true
 }
 
 // expire ends an answer that is sent slowly.
 func (s *share) expire() {
+	if s.extend() {
+		return
+	}
 	s.give(func() {
 		s.closed = true
 		time.AfterFunc(shareRest, func() { <-s.turn })

@@ -58,6 +58,48 @@ func TestShare_is_one_per_member(t *testing.T) {
 	}
 }
 
+func TestShare_stays_with_an_answer_that_goes_on(t *testing.T) {
+	awaitBudget(t)
+	ended := 0
+	one := &share{turn: make(chan struct{}, 1), time: time.Hour, end: func() { ended++ }}
+	acquire := func() {
+		t.Helper()
+		if !one.acquire(t.Context()) {
+			t.Fatal("there was no share")
+		}
+	}
+
+	acquire()
+	for term := 1; term < shareTerms; term++ {
+		one.count(shareBytes)
+		one.expire()
+		if ended > 0 {
+			t.Fatalf("an answer that goes on was ended in term %d", term)
+		}
+	}
+	one.release()
+	acquire()
+	one.count(shareBytes - 1)
+	one.expire()
+	if ended != 1 {
+		t.Error("an answer that hardly goes on keeps its share")
+	}
+
+	ended, one = 0, &share{turn: make(chan struct{}, 1), time: time.Hour, end: func() { ended++ }}
+	acquire()
+	for range shareTerms {
+		one.count(shareBytes)
+		one.expire()
+	}
+	if ended != 1 {
+		t.Error("an answer that never ends keeps its share")
+	}
+	if !decodingShares.TryAcquire(decodingBudget) {
+		t.Fatal("the budget was not returned")
+	}
+	decodingShares.Release(decodingBudget)
+}
+
 // dribble begins a large answer and never completes it.
 type dribble struct{}
 

@@ -68,6 +68,9 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.census == nil {
 		return n, err
 	}
+	if b.share != nil {
+		b.share.count(n)
+	}
 	switch scanned := b.census.scan(p[:n], &b.tally); {
 	case errors.Is(scanned, errMalformed) || errors.Is(scanned, errQuantity):
 		return 0, scanned
@@ -142,6 +145,9 @@ func (b *listBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	before := b.tally
 	b.bytes += int64(n)
+	if b.share != nil {
+		b.share.count(n)
+	}
 	scanned := b.census.scan(p[:n], &b.tally)
 	if errors.Is(scanned, errMalformed) {
 		return 0, scanned

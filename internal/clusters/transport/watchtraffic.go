@@ -39,6 +39,7 @@ func (b *trafficBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
+		b.share.count(n)
 		b.transport.touch()
 		b.transport.streams.hear(b.path)
 		initial := b.allowance.isInitial()
