@@ -386,7 +386,12 @@ func TestFaults(t *testing.T) {
 			// The watches of the healthy member were just as silent all the time that was leapt over, and are opened again.
 			f.react(t, 1)
 		}
-		if reaction := f.react(t, 5); reaction > bound {
+		reaction := f.react(t, 5)
+		for again := 0; reaction > bound && again < 2; again++ {
+			// A busy machine is slow once; what a fault holds up is slow each time.
+			reaction = f.react(t, 5)
+		}
+		if reaction > bound {
 			t.Errorf("the healthy member's reaction took %v, %v without a fault", reaction, usual)
 		}
 		g.Expect(f.condition(f.healthy, flotillav1.ConditionReady)()).To(Equal("True Connected"))

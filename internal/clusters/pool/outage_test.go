@@ -42,14 +42,14 @@ func uris(requests []testenv.Audited) []string {
 	return all
 }
 
-// awaitProof waits until the claim has been renewed since the caches of a member are filled. Only then is it known after an
-// outage what the member had before.
+// awaitProof waits until the claim of a member whose caches are filled has been renewed. Only then is it known after an outage
+// what the member had before.
 func (f *fixture) awaitProof(member client.Client) {
 	f.t.Helper()
-	claim := &coordinationv1.Lease{}
+	claim, filled := &coordinationv1.Lease{}, time.Now()
 	f.Eventually(func(g Gomega) {
 		g.Expect(member.Get(context.Background(), client.ObjectKey{Namespace: preflight.ClaimNamespace, Name: preflight.ClaimName}, claim)).To(Succeed())
-		g.Expect(claim.Spec.RenewTime.After(claim.Spec.AcquireTime.Time)).To(BeTrue())
+		g.Expect(claim.Spec.RenewTime.After(filled)).To(BeTrue())
 	}).Should(Succeed())
 }
 
