@@ -251,7 +251,7 @@ const (
 // members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=6"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=7"
 // +kubebuilder:resource:path=nodepools,scope=Cluster,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Status",type=integer,JSONPath=`.status.status`

@@ -175,6 +175,11 @@ type FleetStatus struct {
 	// +optional
 	ClusterCounts *ClusterCounts `json:"clusterCounts,omitempty"`
 
+	// rollout counts the clusters by how far they have come with a change of the spec. It is absent while no change is under
+	// way: no cluster is changing, has failed or waits.
+	// +optional
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
+
 	// clustersOmitted is the number of entries that clusters omits because there are more than 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -293,6 +298,29 @@ type ClusterCounts struct {
 	// unknown is the number of members whose copy cannot be observed.
 	// +required
 	Unknown int32 `json:"unknown"`
+}
+
+// RolloutStatus counts members by how far they have come with a change of the spec. Members that the change does not
+// affect, and those that cannot be written to and have not begun, are not counted.
+type RolloutStatus struct {
+	// done is the number of members that have the change and are ready with it.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Done int32 `json:"done"`
+	// changing is the number of members that may be taking a change and still have time to become ready.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Changing int32 `json:"changing"`
+	// failed is the number of members that may have taken a change and were not seen ready with it within
+	// spec.placement.rollout.progressDeadlineSeconds. More than maxUnready of them stop the rollout.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Failed int32 `json:"failed"`
+	// waiting is the number of members that have not taken the change: it is not their turn, or the rollout is paused or has
+	// stopped.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Waiting int32 `json:"waiting"`
 }
 
 // ClusterStatus is the state of the copy in one member.

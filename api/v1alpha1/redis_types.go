@@ -381,7 +381,7 @@ const (
 // members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=6"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=7"
 // +kubebuilder:resource:path=redises,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector

@@ -98,6 +98,8 @@ type Wave struct {
 	Trials Trials
 	// Unseen lists those of Failed that cannot be seen, sorted.
 	Unseen []string
+	// Done is the number of clusters that have the change and are ready with it.
+	Done int
 	// Changing lists the clusters that may be changing from now on and have not failed, and Crowded those of Held that have
 	// no room, both sorted.
 	Changing, Crowded []string
@@ -157,6 +159,7 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 		}
 	}
 	r.let(next, slices.Concat(first, second, last))
+	wave.Done = w.Done + r.count[done]
 	wave.Halted = failing && len(wave.Held) > 0 && len(next) == 0
 	wave.Paused = w.Paused && len(wave.Held) > 0
 	slices.Sort(wave.Go)
@@ -166,6 +169,16 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 	slices.Sort(wave.Changing)
 	slices.Sort(wave.Crowded)
 	return r.wave
+}
+
+// Progress returns the numbers of clusters for the status of the hub object, or nil if no change is under way.
+func (w Wave) Progress() *flotillav1.RolloutStatus {
+	if len(w.Changing)+len(w.Failed)+len(w.Held) == 0 {
+		return nil
+	}
+	return &flotillav1.RolloutStatus{
+		Done: int32(w.Done), Changing: int32(len(w.Changing)), Failed: int32(len(w.Failed)), Waiting: int32(len(w.Held)),
+	}
 }
 
 // group returns the group of a cluster; lower ones change first.

@@ -157,10 +157,9 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 		t.Resultf("%s", console.Paint(t.Out, cmp.Or(colour, console.Yellow), fmt.Sprintf(
 			"%s: %s for %s: %s", of, progressing.Reason, t.Ago(&progressing.LastTransitionTime), progressing.Message)))
 	}
-	stages, counts := t.stagesOf(object), map[string]int{}
+	stages := t.stagesOf(object)
 	rows := make([][]console.Cell, 0, len(stages))
 	for _, item := range stages {
-		counts[item.Stage]++
 		rows = append(rows, []console.Cell{
 			{Text: item.Cluster},
 			{Text: item.Stage, Colour: stageColours[item.Stage]},
@@ -170,7 +169,7 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 			{Text: item.Message},
 		})
 	}
-	counts[stageDone] += int(object.GetFleetStatus().ClustersOmitted)
+	counts := countStages(object.GetFleetStatus(), stages)
 	var parts []string
 	for _, stage := range stageOrder {
 		if counts[stage] > 0 {
@@ -187,6 +186,23 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 	case flotillav1.ReasonRolloutHalted:
 		t.Resultf("\nWhat it means: %s\nGo back with: %s", meaningOf(progressing.Reason), of.command("rollout undo"))
 	}
+}
+
+// countStages counts the clusters of a hub object by their stages. The hub counts those that it does not list while a change
+// is under way; at other times they have the change.
+func countStages(status *flotillav1.FleetStatus, listed []stageItem) map[string]int {
+	counts := map[string]int{}
+	for _, item := range listed {
+		counts[item.Stage]++
+	}
+	switch all := status.Rollout; {
+	case status.ClustersOmitted > 0 && all != nil:
+		counts[stageFailed], counts[stageOnTrial] = int(all.Failed), int(all.Changing)
+		counts[stageWaiting], counts[stageDone] = int(all.Waiting), int(all.Done)
+	default:
+		counts[stageDone] += int(status.ClustersOmitted)
+	}
+	return counts
 }
 
 // stagesOf returns the stage of each cluster that a hub object lists. Those that stop others come first.

@@ -6,6 +6,7 @@ package plugin
 import (
 	"context"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -31,6 +33,20 @@ func edge(tier string) *flotillav1.NodePool {
 				Clusters: []string{"eu-1", "us-1"}, Rollout: &flotillav1.Rollout{SoakSeconds: 3600}, DeletionPolicy: flotillav1.DeletionPolicyOrphan,
 			},
 		},
+	}
+}
+
+func TestCountStages_of_clusters_that_are_not_listed(t *testing.T) {
+	listed := []stageItem{{Stage: stageWaiting}, {Stage: stageWaiting}, {Stage: stageUnseen}}
+	status := &flotillav1.FleetStatus{ClustersOmitted: 97, Rollout: &flotillav1.RolloutStatus{Done: 10, Changing: 5, Failed: 1, Waiting: 80}}
+	want := map[string]int{stageDone: 10, stageOnTrial: 5, stageFailed: 1, stageWaiting: 80, stageUnseen: 1}
+	if got := countStages(status, listed); !maps.Equal(got, want) {
+		t.Errorf("under way: %v, want %v", got, want)
+	}
+	status.Rollout = nil
+	want = map[string]int{stageDone: 97, stageWaiting: 2, stageUnseen: 1}
+	if got := countStages(status, listed); !maps.Equal(got, want) {
+		t.Errorf("at other times: %v, want %v", got, want)
 	}
 }
 
@@ -62,7 +78,9 @@ func (s *story) rollout(t *testing.T) {
 	s.eventually("one cluster is on trial and ready", func() (bool, error) {
 		err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
 		first := pool.Status.Clusters[0]
-		return first.Ready == metav1.ConditionTrue && first.ObservedGeneration == pool.Generation && len(pool.Status.Trials) == 1, err
+		under := flotillav1.RolloutStatus{Changing: 1, Waiting: 1}
+		return first.Ready == metav1.ConditionTrue && first.ObservedGeneration == pool.Generation && len(pool.Status.Trials) == 1 &&
+			ptr.Deref(pool.Status.Rollout, flotillav1.RolloutStatus{}) == under, err
 	})
 	progress(flotillav1.ReasonRollingOut)
 	show(t, "rollout", "rollout status nodepool/edge", s.must("rollout", "status", "nodepool/edge"))

@@ -130,8 +130,8 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 // upgraded. The number is in a marker of the type.
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
-		"NodePool": "6 a768e9e3007c",
-		"Redis":    "6 6350fda232da",
+		"NodePool": "7 c0a157626b0c",
+		"Redis":    "7 8de5597debeb",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

@@ -64,6 +64,9 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	counts := observed.view.ledger.counts
 	status.ClusterCounts = &counts
 	status.ClustersOmitted = omitted
+	if !wave.Undecided {
+		status.Rollout = wave.Progress()
+	}
 	observed.view.ledger.sums.fill(hubObject, listed)
 
 	conditions := fleet.Conditions(fleet.Facts{

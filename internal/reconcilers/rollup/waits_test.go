@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -170,6 +171,13 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f.pass(redis)
 	f.read(f.hub, redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "True RollingOut"})
+	progress := func(moment string, want *flotillav1.RolloutStatus) {
+		t.Helper()
+		if diff := cmp.Diff(want, redis.Status.Rollout); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", moment, diff)
+		}
+	}
+	progress("rolling out", &flotillav1.RolloutStatus{Changing: 1, Waiting: 1})
 	if _, again := f.pass(redis); again <= 0 || again > 10*time.Minute {
 		t.Errorf("the pass looks again in %s", again)
 	}
@@ -186,6 +194,7 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f.wantConditions(redis, map[string]string{"Stalled": "True RolloutHalted"})
 	f.wantMessage(redis, "Ready", "Rollout halted: not ready in time: eu-1 (ReplicasNotReady); not changed: eu-2; not ready: eu-1 (ReplicasNotReady)")
 	stalled("halted", testenv.Failed)
+	progress("halted", &flotillav1.RolloutStatus{Failed: 1, Waiting: 1})
 
 	// After a restart it stays until every cluster is decided.
 	f.restart(redisKind)
@@ -193,6 +202,7 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	f.settle(redis)
 	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Stalled": "True RolloutHalted"})
 	f.wantMessage(redis, "Ready", "Rollout halted: ")
+	progress("after a restart", &flotillav1.RolloutStatus{Failed: 1, Waiting: 1})
 	f.directory.Set(snapshotOf("eu-2", clusters.StateReady, true))
 	status(f, f.member, placed, func(r *flotillav1.Redis) { r.Status.Conditions = ready(metav1.ConditionTrue, "AllReplicasReady", "") })
 	f.clock.Step(2 * time.Second)
@@ -202,6 +212,11 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 		t.Errorf("the rollout goes on: %+v", found)
 	}
 	stalled("going on", testenv.InProgress)
+	progress("going on", &flotillav1.RolloutStatus{Done: 1, Changing: 1})
+	spec(f, f.hub, redis, func(r *flotillav1.Redis) { r.Spec.Placement.Clusters = []string{eu1} })
+	f.clock.Step(10 * time.Second)
+	f.settle(redis)
+	progress("over", nil)
 }
 
 func TestReconcile_says_that_an_override_for_no_cluster_is_invalid(t *testing.T) {
