@@ -98,7 +98,7 @@ type Wave struct {
 	Trials Trials
 	// Unseen lists those of Failed that cannot be seen, sorted.
 	Unseen []string
-	// Done is the number of clusters that have the change and are ready with it.
+	// Done is the number of clusters that have the change and are ready with it, unless Undecided.
 	Done int
 	// Changing lists the clusters that may be changing from now on and have not failed, and Crowded those of Held that have
 	// no room, both sorted.
@@ -159,7 +159,9 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 		}
 	}
 	r.let(next, slices.Concat(first, second, last))
-	wave.Done = w.Done + r.count[done]
+	if !wave.Undecided {
+		wave.Done = w.Done + r.count[done]
+	}
 	wave.Halted = failing && len(wave.Held) > 0 && len(next) == 0
 	wave.Paused = w.Paused && len(wave.Held) > 0
 	slices.Sort(wave.Go)
