@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,9 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
+
+// deleteAttempts is how often a deletion is tried while somebody writes the status of the object.
+const deleteAttempts = 5
 
 // orphan is a copy without an object on the hub.
 type orphan struct {
@@ -185,7 +189,7 @@ func (t *tool) askAndDelete(ctx context.Context, hub *site.Site, found []orphan)
 			t.Notef("  %s is kept: the hub has an object for it now", o.name())
 			continue
 		}
-		err = o.from.Delete(ctx, o.object, client.Preconditions{UID: new(o.object.GetUID()), ResourceVersion: new(o.object.GetResourceVersion())})
+		err = o.delete(ctx)
 		if apierrors.IsConflict(err) {
 			t.Notef("  %s is kept: it has changed since; run this again", o.name())
 			continue
@@ -197,4 +201,26 @@ func (t *tool) askAndDelete(ctx context.Context, hub *site.Site, found []orphan)
 	}
 	t.Resultf("%d of %d deleted", deleted, len(found))
 	return nil
+}
+
+// delete deletes the copy while it is what was shown. A new status or finalizer leaves the answer valid: the reconcilers of the
+// member write those at any time. Another spec, label or annotation makes it void, which is reported as a conflict.
+func (o *orphan) delete(ctx context.Context) error {
+	now := o.object
+	var conflict error
+	for range deleteAttempts {
+		conflict = o.from.Delete(ctx, o.object, client.Preconditions{UID: new(now.GetUID()), ResourceVersion: new(now.GetResourceVersion())})
+		if !apierrors.IsConflict(conflict) {
+			return conflict
+		}
+		now = o.of.kind.New()
+		if err := o.from.Get(ctx, o.of.key, now); err != nil {
+			return err
+		}
+		if now.GetUID() != o.object.GetUID() || now.GetGeneration() != o.object.GetGeneration() ||
+			!maps.Equal(now.GetLabels(), o.object.GetLabels()) || !maps.Equal(now.GetAnnotations(), o.object.GetAnnotations()) {
+			break
+		}
+	}
+	return conflict
 }
