@@ -78,6 +78,9 @@ const (
 	// AnnotationConfirmRecreated, on a hub object, lists the clusters for which a person acknowledges that their copies
 	// were created again.
 	AnnotationConfirmRecreated = "flotilla.dev/confirm-recreated"
+	// AnnotationPromote, on a hub object, is its generation whose rollout skips soakSeconds; followed by "/full", it skips steps,
+	// batches and groups too. It is removed when the rollout is over.
+	AnnotationPromote = "flotilla.dev/promote"
 	// AnnotationDeletionProtection, when "true" on a hub object, or on a namespace for itself and the Redises in it,
 	// prevents the deletion.
 	AnnotationDeletionProtection = "flotilla.dev/deletion-protection"

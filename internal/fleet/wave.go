@@ -42,11 +42,11 @@ type Waves struct {
 	Room func(clusterName string) bool
 }
 
-// NewWaves returns the limits of a placement that chooses the given number of clusters.
-func NewWaves(placement *flotillav1.Placement, template string, chosen int) Waves {
+// NewWaves returns the limits of the rollout of a hub object that is placed in the given number of clusters.
+func NewWaves(object flotillav1.Placeable, template string, chosen int) Waves {
 	waves := Waves{Template: template, Deadline: defaultProgressDeadline}
 	batch := defaultBatch
-	if placement != nil && placement.Rollout != nil {
+	if placement := object.GetPlacement(); placement != nil && placement.Rollout != nil {
 		for _, step := range placement.Rollout.Steps {
 			waves.Steps = append(waves.Steps, sizeOf(step, chosen))
 		}
@@ -58,6 +58,12 @@ func NewWaves(placement *flotillav1.Placement, template string, chosen int) Wave
 		}
 	}
 	waves.Batch = sizeOf(batch, chosen)
+	switch PromotionOf(object) {
+	case PromotionFull:
+		waves.Soak, waves.Order, waves.Steps, waves.Batch = 0, nil, []int{maxBatch}, maxBatch
+	case PromotionSoak:
+		waves.Soak = 0
+	}
 	return waves
 }
 

@@ -45,6 +45,9 @@ func (c *course) happen() {
 		paused := *c.spec
 		paused.idle = !paused.idle
 		c.edit(&paused)
+	case 13:
+		c.promoted = c.edits + 1
+		c.tell("a person promotes the change")
 	}
 }
 
@@ -129,6 +132,9 @@ func (c *course) ended() bool {
 // bounds returns the limits of the rollout, unless one of them is switched off.
 func (c *course) bounds() Waves {
 	waves := c.waves
+	if c.isPromoted() {
+		waves.Soak, waves.Steps, waves.Batch = 0, []int{maxBatch}, maxBatch
+	}
 	switch c.without {
 	case "maxUnready":
 		waves.MaxUnready = 1000

@@ -367,7 +367,7 @@ func TestWaves_steps_come_before_the_batches(t *testing.T) {
 		}
 	}
 	placement := &flotillav1.Placement{Rollout: &flotillav1.Rollout{Steps: []string{"3", "10%", "0"}, Batch: "50%"}}
-	if got := NewWaves(placement, "t", 95); !slices.Equal(got.Steps, []int{3, 10, 1}) || got.Batch != 48 {
+	if got := NewWaves(placed(placement), "t", 95); !slices.Equal(got.Steps, []int{3, 10, 1}) || got.Batch != 48 {
 		t.Errorf("of 95 clusters: %+v", got)
 	}
 	bounds := waves
@@ -380,14 +380,57 @@ func TestWaves_steps_come_before_the_batches(t *testing.T) {
 func TestNewWaves(t *testing.T) {
 	for batch, want := range map[string]int{"": 10, "10%": 10, "1%": 1, "3": 3, "100%": 95, "5%": 5} {
 		placement := &flotillav1.Placement{Rollout: &flotillav1.Rollout{Batch: batch}}
-		if got := NewWaves(placement, "t", 95).Batch; got != want {
+		if got := NewWaves(placed(placement), "t", 95).Batch; got != want {
 			t.Errorf("batch %q of 95 clusters is %d, want %d", batch, got, want)
 		}
 	}
-	if got := NewWaves(&flotillav1.Placement{Rollout: &flotillav1.Rollout{Batch: "100%", Paused: true}}, "t", 5000); got.Batch != 1000 || !got.Paused {
+	if got := NewWaves(placed(&flotillav1.Placement{Rollout: &flotillav1.Rollout{Batch: "100%", Paused: true}}), "t", 5000); got.Batch != 1000 || !got.Paused {
 		t.Errorf("of 5000 clusters: %+v", got)
 	}
-	if diff := cmp.Diff(Waves{Template: "t", Batch: 1, Deadline: 10 * time.Minute}, NewWaves(nil, "t", 3)); diff != "" {
+	if diff := cmp.Diff(Waves{Template: "t", Batch: 1, Deadline: 10 * time.Minute}, NewWaves(placed(nil), "t", 3)); diff != "" {
 		t.Errorf("without a placement (-want +got):\n%s", diff)
+	}
+}
+
+// placed returns a hub object of generation 7 whose rollout is under way.
+func placed(placement *flotillav1.Placement) *flotillav1.Redis {
+	return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Generation: 7}, Spec: flotillav1.RedisSpec{Placement: placement}}
+}
+
+func TestPromotionOf(t *testing.T) {
+	settled := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled, ObservedGeneration: 7}
+	before := settled
+	before.ObservedGeneration = 6
+	for _, tt := range []struct {
+		value     string
+		condition metav1.Condition
+		want      Promotion
+	}{
+		{value: "7", want: PromotionSoak},
+		{value: "7/full", want: PromotionFull},
+		{value: "7/full", condition: before, want: PromotionFull},
+		{value: "7", condition: settled},
+		{value: "7/full", condition: settled},
+		{value: "6"},
+		{value: "8/full"},
+		{value: "/full"},
+		{value: "true"},
+		{value: "7/Full"},
+		{value: " 7"},
+		{value: ""},
+	} {
+		object := placed(&flotillav1.Placement{Rollout: &flotillav1.Rollout{Batch: "3", SoakSeconds: 60, Order: &flotillav1.RolloutOrder{Label: "stage"}}})
+		object.Annotations = map[string]string{flotillav1.AnnotationPromote: tt.value}
+		object.Status.Conditions = []metav1.Condition{tt.condition}
+		if got := PromotionOf(object); got != tt.want {
+			t.Errorf("%q, %+v: got %q, want %q", tt.value, tt.condition, got, tt.want)
+		}
+		waves := NewWaves(object, "t", 95)
+		if soaks := waves.Soak > 0; soaks != (tt.want == PromotionNone) {
+			t.Errorf("%q: clusters soak for %s", tt.value, waves.Soak)
+		}
+		if full := tt.want == PromotionFull; full != (waves.next(0) == maxBatch) || full != (waves.next(maxBatch) == maxBatch) || full != (waves.Order == nil) {
+			t.Errorf("%q: %+v", tt.value, waves)
+		}
 	}
 }

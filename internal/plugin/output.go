@@ -50,11 +50,13 @@ type rolloutItem struct {
 	Object     string `json:"object"`
 	Generation int64  `json:"generation"`
 	// Reason and Message are those of condition Progressing, if that is about this generation.
-	Reason   string       `json:"reason,omitempty"`
-	Message  string       `json:"message,omitempty"`
-	Since    *metav1.Time `json:"since,omitempty"`
-	Over     bool         `json:"over"`
-	Clusters []stageItem  `json:"clusters"`
+	Reason  string       `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Over    bool         `json:"over"`
+	// Promotion is Soak or Full if a person has promoted the rollout.
+	Promotion fleet.Promotion `json:"promotion,omitempty"`
+	Clusters  []stageItem     `json:"clusters"`
 }
 
 // stageItem is a cluster in a rollout.
@@ -146,7 +148,7 @@ func (e *examination) item() examinedItem {
 
 // rolloutOf describes how far the rollout of an object has come.
 func (t *tool) rolloutOf(of target, object fleet.Object) rolloutItem {
-	item := rolloutItem{Object: of.String(), Generation: object.GetGeneration(), Over: rolloutOver(object), Clusters: t.stagesOf(object)}
+	item := rolloutItem{Object: of.String(), Generation: object.GetGeneration(), Over: rolloutOver(object), Promotion: fleet.PromotionOf(object), Clusters: t.stagesOf(object)}
 	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
 		item.Reason, item.Message, item.Since = progressing.Reason, progressing.Message, at(progressing.LastTransitionTime.Time)
 	}

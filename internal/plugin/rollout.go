@@ -23,9 +23,9 @@ import (
 func newRollout(t *tool) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollout",
-		Short: "Show a rollout, pause and resume it, and go back",
-		Long: `Show how far a change of an object has come in its clusters, stop it from reaching further ones, and go back to an earlier
-spec.
+		Short: "Show a rollout, pause, resume and promote it, and go back",
+		Long: `Show how far a change of an object has come in its clusters, stop it from reaching further ones or let it reach them sooner, and
+go back to an earlier spec.
 
 Everything is read from the hub and written there.`,
 		Args: cobra.NoArgs,
@@ -77,6 +77,27 @@ finish. Going back to the previous spec is still possible.`,
 			return t.pauseRollout(c.Context(), strings.Join(args, "/"), false)
 		},
 	})
+	var full bool
+	promote := &cobra.Command{
+		Use:   "promote (redis|nodepool)/NAME",
+		Short: "Let a rollout go on without waiting",
+		Long: `Let the present change go on as soon as the clusters on trial are ready with it, without waiting for soakSeconds. With --full
+all clusters that wait change together then, without steps, batches and groups.
+
+Clusters that fail still stop the others, and at most rollouts.perCluster objects change in a cluster at a time. The promotion is
+for the present generation: it ends with the rollout, and with the next edit.`,
+		Example: `  kubectl flotilla rollout promote redis/cache -n shop
+  kubectl flotilla rollout promote nodepool/web --full`,
+		RunE: func(c *cobra.Command, args []string) error {
+			promotion := fleet.PromotionSoak
+			if full {
+				promotion = fleet.PromotionFull
+			}
+			return t.promoteRollout(c.Context(), strings.Join(args, "/"), promotion)
+		},
+	}
+	promote.Flags().BoolVar(&full, "full", false, "Skip steps, batches and groups too")
+	add(promote)
 	add(newRolloutHistory(t))
 	add(newRolloutUndo(t))
 	return c
@@ -180,6 +201,9 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 		t.Resultf("Clusters: %s\n", strings.Join(parts, ", "))
 		t.listRows([]string{"CLUSTER", "STAGE", "FOR", "READY", "REASON", "DETAIL"}, rows, maxUnwell)
 	}
+	if promotion := fleet.PromotionOf(object); promotion != fleet.PromotionNone {
+		t.Resultf("\nPromoted: %s", promotionEffects[promotion])
+	}
 	switch progressing.Reason {
 	case flotillav1.ReasonRolloutPaused:
 		t.Resultf("\nGo on with: %s", of.command("rollout resume"))
@@ -207,7 +231,7 @@ func countStages(status *flotillav1.FleetStatus, listed []stageItem) map[string]
 
 // stagesOf returns the stage of each cluster that a hub object lists. Those that stop others come first.
 func (t *tool) stagesOf(object fleet.Object) []stageItem {
-	trials, deadline := fleet.TrialsOf(object), fleet.NewWaves(object.GetPlacement(), "", 0).Deadline
+	trials, deadline := fleet.TrialsOf(object), fleet.NewWaves(object, "", 0).Deadline
 	entries := entriesOf(object)
 	stages := make([]stageItem, 0, len(entries))
 	for i := range entries {
@@ -270,6 +294,54 @@ func (t *tool) pauseRollout(ctx context.Context, argument string, pause bool) er
 	} else {
 		t.Resultf("Follow it with: %s", of.command("rollout status")+" --watch")
 	}
+	return nil
+}
+
+// promotionEffects describe what promotions do.
+var promotionEffects = map[fleet.Promotion]string{
+	fleet.PromotionSoak: "it goes on as soon as the clusters on trial are ready",
+	fleet.PromotionFull: "all other clusters change as soon as those on trial are ready",
+}
+
+// promoteRollout lets the rollout of the present generation of an object go on without waiting.
+func (t *tool) promoteRollout(ctx context.Context, argument string, promotion fleet.Promotion) error {
+	of, hub, err := t.onHub(argument)
+	if err != nil {
+		return err
+	}
+	object, err := of.read(ctx, hub)
+	if err != nil {
+		return err
+	}
+	if object.GetPlacement() == nil {
+		return notPlaced(of)
+	}
+	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
+		switch progressing.Reason {
+		case flotillav1.ReasonSettled:
+			t.Resultf("No change of %s is under way", of)
+			return nil
+		case flotillav1.ReasonRolloutHalted:
+			return console.Faultf("correct the spec, or go back with "+of.command("rollout undo"),
+				"the rollout of %s has halted because clusters failed, which a promotion does not end", of)
+		}
+	}
+	if rollout := object.GetPlacement().Rollout; rollout != nil && rollout.Paused {
+		// To resume makes another generation, which would not be promoted.
+		return console.Faultf("first go on with "+of.command("rollout resume"), "the rollout of %s is paused", of)
+	}
+	before := object.DeepCopyObject().(fleet.Object)
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[flotillav1.AnnotationPromote] = promotion.Value(object.GetGeneration())
+	object.SetAnnotations(annotations)
+	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.FieldOwner); err != nil {
+		return hub.Explain("changing "+of.String(), err)
+	}
+	t.Resultf("The rollout of %s is promoted: %s", of, promotionEffects[promotion])
+	t.Resultf("Follow it with: %s", of.command("rollout status")+" --watch")
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,13 +76,17 @@ func (s *story) rollout(t *testing.T) {
 	}
 
 	apply(t, edge("two"), "NodePool")
-	s.eventually("one cluster is on trial and ready", func() (bool, error) {
-		err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
-		first := pool.Status.Clusters[0]
-		under := flotillav1.RolloutStatus{Changing: 1, Waiting: 1}
-		return first.Ready == metav1.ConditionTrue && first.ObservedGeneration == pool.Generation && len(pool.Status.Trials) == 1 &&
-			ptr.Deref(pool.Status.Rollout, flotillav1.RolloutStatus{}) == under, err
-	})
+	soaking := func() {
+		t.Helper()
+		s.eventually("one cluster is on trial and ready", func() (bool, error) {
+			err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+			first := pool.Status.Clusters[0]
+			under := flotillav1.RolloutStatus{Changing: 1, Waiting: 1}
+			return first.Ready == metav1.ConditionTrue && first.ObservedGeneration == pool.Generation && len(pool.Status.Trials) == 1 &&
+				ptr.Deref(pool.Status.Rollout, flotillav1.RolloutStatus{}) == under, err
+		})
+	}
+	soaking()
 	progress(flotillav1.ReasonRollingOut)
 	show(t, "rollout", "rollout status nodepool/edge", s.must("rollout", "status", "nodepool/edge"))
 
@@ -136,10 +141,29 @@ func (s *story) rollout(t *testing.T) {
 	})
 	s.fails([]string{"has no revision 9", "rollout history nodepool/edge"}, "rollout", "undo", "nodepool/edge", "--to-revision", "9")
 
+	if got := s.must("rollout", "promote", "nodepool/edge").out; !strings.Contains(got, "No change of nodepool/edge is under way") {
+		t.Errorf("promoting nothing says\n%s", got)
+	}
+	if err := hubServer.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"labels":{"example.com/tier":"three"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	soaking()
+	s.must("rollout", "pause", "nodepool/edge")
+	progress(flotillav1.ReasonRolloutPaused)
+	s.fails([]string{"the rollout of nodepool/edge is paused", "first go on with kubectl flotilla rollout resume nodepool/edge"}, "rollout", "promote", "nodepool/edge", "--full")
+	s.must("rollout", "resume", "nodepool/edge")
+	soaking()
+	show(t, "rollout-promote", "rollout promote nodepool/edge", s.must("rollout", "promote", "nodepool/edge"))
+	progress(flotillav1.ReasonSettled)
+	s.eventually("the promotion is over", func() (bool, error) {
+		err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+		return pool.Annotations[flotillav1.AnnotationPromote] == "" && pool.Spec.Labels["example.com/tier"] == "three", err
+	})
+
 	s.fails([]string{"has no nodepool/other", "check the name"}, "rollout", "status", "nodepool/other")
 	s.fails([]string{"redis/NAME or nodepool/NAME is needed"}, "rollout", "pause")
 	apply(t, &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}, Spec: flotillav1.NodePoolSpec{NodeSelector: edge("").Spec.NodeSelector}}, "NodePool")
-	for _, command := range []string{"status", "pause", "resume", "history", "undo"} {
+	for _, command := range []string{"status", "pause", "resume", "promote", "history", "undo"} {
 		s.fails([]string{"nodepool/nowhere is placed nowhere", "spec.placement"}, "rollout", command, "nodepool/nowhere")
 	}
 	gone := func(cluster *testenv.Cluster, name string) {

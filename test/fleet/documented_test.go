@@ -50,7 +50,7 @@ func documented(t *testing.T, f *fleet) {
 			g.Expect(redis.Status.PlacedIn).To(Equal([]string{"member-1", "member-2"}))
 			g.Expect(conditionStatus(redis.Status.Conditions, flotillav1.ConditionFullyReady)).To(Equal("True"))
 			g.Expect(redis.Status.ReadyReplicas).To(Equal(int32(8)), "5 in member-1, which has an override, and 3 in member-2")
-			g.Expect(redis.Annotations).NotTo(Or(HaveKey(flotillav1.AnnotationConfirmLeave), HaveKey(flotillav1.AnnotationConfirmRemoval), HaveKey(flotillav1.AnnotationConfirmRecreated), HaveKey(flotillav1.AnnotationRelease)), "works once and is removed")
+			g.Expect(redis.Annotations).NotTo(Or(HaveKey(flotillav1.AnnotationConfirmLeave), HaveKey(flotillav1.AnnotationConfirmRemoval), HaveKey(flotillav1.AnnotationConfirmRecreated), HaveKey(flotillav1.AnnotationRelease), HaveKey(flotillav1.AnnotationPromote)), "works once and is removed")
 		}, 60*time.Second, 200*time.Millisecond).Should(Succeed(), when)
 	}
 	expect("after the manifest")

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
 // override sets fields in the named members.
@@ -258,6 +260,78 @@ func TestWaves_canaries_first_and_then_a_soak(t *testing.T) {
 	f.clock.Step(time.Minute)
 	f.run(redis)
 	f.wantImage(redis, correct, f.names...)
+}
+
+// TestWaves_a_person_promotes_a_rollout has two changes of the same object, of which only the second is promoted fully.
+func TestWaves_a_person_promotes_a_rollout(t *testing.T) {
+	f := newManyMembers(t, 5)
+	redis := f.placed(setImage(good), func(r *flotillav1.Redis) {
+		r.Spec.Placement.Rollout = &flotillav1.Rollout{Batch: "2", SoakSeconds: 1800}
+	})
+	promote := func(promotion fleet.Promotion) func(*flotillav1.Redis) {
+		return func(r *flotillav1.Redis) {
+			metav1.SetMetaDataAnnotation(&r.ObjectMeta, flotillav1.AnnotationPromote, promotion.Value(r.Generation))
+		}
+	}
+	promoted := func() string {
+		f.get(f.hub, redis)
+		return redis.Annotations[flotillav1.AnnotationPromote]
+	}
+	settle := func() {
+		t.Helper()
+		f.get(f.hub, redis)
+		apimeta.SetStatusCondition(&redis.Status.Conditions, metav1.Condition{
+			Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled, ObservedGeneration: redis.Generation,
+		})
+		if err := f.hub.Status().Update(t.Context(), redis); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(f.fixture, f.hub, redis, promote(fleet.PromotionSoak))
+	update(f.fixture, f.hub, redis, setImage(correct))
+	f.run(redis)
+	if got := promoted(); got != "" {
+		t.Errorf("the promotion of another generation is still there: %s", got)
+	}
+	f.become(redis, metav1.ConditionTrue, "m-1")
+	f.run(redis)
+	f.wantImage(redis, correct, "m-1")
+
+	update(f.fixture, f.hub, redis, promote(fleet.PromotionSoak))
+	f.run(redis)
+	f.wantImage(redis, correct, "m-1", "m-2", "m-3")
+	f.restart()
+	f.become(redis, metav1.ConditionTrue, "m-2")
+	f.run(redis)
+	f.wantImage(redis, correct, "m-1", "m-2", "m-3")
+	f.become(redis, metav1.ConditionTrue, "m-3")
+	f.run(redis)
+	f.wantImage(redis, correct, f.names...)
+	f.become(redis, metav1.ConditionTrue, f.names...)
+	if got := promoted(); got == "" {
+		t.Error("the promotion has gone before the rollout is over")
+	}
+	settle()
+	f.run(redis)
+	if got := promoted(); got != "" {
+		t.Errorf("the promotion outlives the rollout: %s", got)
+	}
+
+	update(f.fixture, f.hub, redis, setImage(bad))
+	f.run(redis)
+	update(f.fixture, f.hub, redis, promote(fleet.PromotionFull))
+	f.run(redis)
+	f.wantImage(redis, bad, "m-1")
+	f.become(redis, metav1.ConditionTrue, "m-1")
+	f.run(redis)
+	f.wantImage(redis, bad, f.names...)
+
+	// What failed on trial is corrected one by one, however it got there. m-1 was seen ready.
+	f.become(redis, metav1.ConditionFalse, f.names...)
+	f.clock.Step(time.Hour)
+	update(f.fixture, f.hub, redis, setImage("registry.example.com/redis:3"))
+	f.run(redis)
+	f.wantImage(redis, "registry.example.com/redis:3", "m-2")
 }
 
 func TestWaves_a_person_pauses_a_rollout(t *testing.T) {

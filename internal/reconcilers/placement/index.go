@@ -79,6 +79,7 @@ func (x *index) set(hubObject fleet.Object) {
 // askingAnnotations are the annotations that request a single action.
 var askingAnnotations = []string{
 	flotillav1.AnnotationRelease, flotillav1.AnnotationConfirmLeave, flotillav1.AnnotationConfirmRemoval, flotillav1.AnnotationConfirmRecreated,
+	flotillav1.AnnotationPromote,
 }
 
 // tried reports whether clusters of a hub object are on trial.

@@ -62,7 +62,7 @@ type hubPlan struct {
 func planHub(hubObject fleet.Object, state hubState) hubPlan {
 	annotations := hubObject.GetAnnotations()
 	release, chosen := fleet.Names(annotations[flotillav1.AnnotationRelease]), sets.New(state.chosen...)
-	plan := hubPlan{clear: doneAnnotations(annotations, state.removing)}
+	plan := hubPlan{clear: doneAnnotations(hubObject, state.removing)}
 	for _, name := range hubObject.GetFleetStatus().PlacedIn {
 		switch {
 		case slices.Contains(release, name):
@@ -114,13 +114,14 @@ func planHub(hubObject fleet.Object, state hubState) hubPlan {
 }
 
 // doneAnnotations returns the annotations that have been processed or have no effect. They include a confirmation of
-// another generation: if it stayed, it could confirm removals that no one has reviewed.
-func doneAnnotations(annotations map[string]string, removing bool) []string {
-	var done []string
+// another generation: if it stayed, it could confirm removals, or promote a change, that no one has reviewed.
+func doneAnnotations(hubObject fleet.Object, removing bool) []string {
+	annotations, done := hubObject.GetAnnotations(), []string(nil)
 	for key, worked := range map[string]bool{
 		flotillav1.AnnotationRelease:          len(fleet.Names(annotations[flotillav1.AnnotationRelease])) > 0,
 		flotillav1.AnnotationConfirmRemoval:   !removing,
 		flotillav1.AnnotationConfirmRecreated: true,
+		flotillav1.AnnotationPromote:          fleet.PromotionOf(hubObject) == fleet.PromotionNone,
 	} {
 		if _, set := annotations[key]; set && worked {
 			done = append(done, key)

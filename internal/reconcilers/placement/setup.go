@@ -66,7 +66,7 @@ func (r *Reconciler) setup(mgr mcmanager.Manager, workers int) error {
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(),
 			handler.TypedEnqueueRequestsFromMapFunc(requestsOf), predicate.TypedFuncs[client.Object]{UpdateFunc: r.hubObjectChanged}),
 		source.TypedKind[client.Object, clusters.Request](hubCache, r.Kind.New(),
-			handler.TypedEnqueueRequestsFromMapFunc(requestsOfTrials), onUpdate(r.onlyTrialsChanged)),
+			handler.TypedEnqueueRequestsFromMapFunc(requestsOfTrials), onUpdate(r.onlyRolloutChanged)),
 		controller.OnOffboarded(hubCache, r.requestsFor),
 		controller.OnChange(r.Members, r.requestsFor),
 		source.TypedFunc[clusters.Request](r.watchTable),
@@ -109,11 +109,13 @@ func onUpdate(passes func(event.TypedUpdateEvent[client.Object]) bool) predicate
 	}
 }
 
-// onlyTrialsChanged passes changes of the clusters on trial. Copy passes do not depend on them.
-func (r *Reconciler) onlyTrialsChanged(e event.TypedUpdateEvent[client.Object]) bool {
+// onlyRolloutChanged passes changes of the clusters on trial, and the end of a rollout that a person promoted. Copy passes do
+// not depend on them.
+func (r *Reconciler) onlyRolloutChanged(e event.TypedUpdateEvent[client.Object]) bool {
 	before, ok := e.ObjectOld.(fleet.Object)
 	after, okAfter := e.ObjectNew.(fleet.Object)
-	return ok && okAfter && !fleet.SameTrials(before.GetFleetStatus().Trials, after.GetFleetStatus().Trials) && !r.hubObjectChanged(e)
+	return ok && okAfter && !r.hubObjectChanged(e) &&
+		(!fleet.SameTrials(before.GetFleetStatus().Trials, after.GetFleetStatus().Trials) || fleet.PromotionOf(before) != fleet.PromotionOf(after))
 }
 
 func requestFor(clusterName string, o client.Object) clusters.Request {

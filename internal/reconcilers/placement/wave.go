@@ -53,7 +53,7 @@ func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hub
 		return decision{trials: recorded}
 	}
 	now := r.Clock.Now()
-	waves := fleet.NewWaves(hubObject.GetPlacement(), template, len(state.chosen))
+	waves := fleet.NewWaves(hubObject, template, len(state.chosen))
 	waves.Room = func(name string) bool { return r.Table.Slots.Take(key, name) }
 	wave := waves.Next(turns, now)
 	r.Table.Slots.Keep(key, wave.Changing)

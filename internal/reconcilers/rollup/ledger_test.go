@@ -70,7 +70,7 @@ func (v *viewed) wave(seen state, now time.Time) fleet.Wave {
 			turns = append(turns, turn)
 		}
 	}
-	return fleet.NewWaves(v.redis.Spec.Placement, seen.view.template, chosen).Next(turns, now)
+	return fleet.NewWaves(v.redis, seen.view.template, chosen).Next(turns, now)
 }
 
 func TestReport_adds_up_what_making_every_row_would(t *testing.T) {

@@ -117,7 +117,7 @@ func (s state) wave(kind Kind, hubObject fleet.Object, now time.Time) fleet.Wave
 	}
 	turns := fleet.StandIns(s.view.undecided > 0)
 	turns = slices.AppendSeq(turns, maps.Values(s.view.open))
-	waves := fleet.NewWaves(hubObject.GetPlacement(), s.view.template, s.view.chosen)
+	waves := fleet.NewWaves(hubObject, s.view.template, s.view.chosen)
 	waves.Done = s.view.done
 	key := fleet.ObjectKey{Kind: kind.Name, Object: client.ObjectKeyFromObject(hubObject)}
 	waves.Room = func(name string) bool { return s.slots.Free(key, name) }
