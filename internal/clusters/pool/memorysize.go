@@ -37,8 +37,7 @@ func referenced(value reflect.Value) (size int64) {
 			size += referenced(entries.Key()) + referenced(entries.Value())
 		}
 	case reflect.Struct:
-		// Fields() describes each field as well, which takes several times as long as this.
-		for i := range value.NumField() {
+		for i := range value.NumField() { //nolint:modernize // Fields() describes each field as well, in several times this time.
 			if field := value.Field(i); field.CanInterface() {
 				size += referenced(field)
 			}
