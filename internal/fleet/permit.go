@@ -49,6 +49,24 @@ const (
 	SightClear
 )
 
+// Permit returns the permit for the cluster of a turn that goes. It is pending while the trial of the cluster has to be
+// recorded.
+func (w Wave) Permit(turn Turn, now time.Time) Permit {
+	permit := Permit{Hash: turn.Want, At: now}
+	switch trial := w.Trials[turn.Name]; {
+	case trial.Hash == turn.Want && trial != turn.Trial:
+		permit.At, permit.Pending = trial.Since, true
+		if turn.Doubtful() {
+			permit.Sent = SentUnknown
+		}
+	case trial.Hash == turn.Want:
+		permit.At = trial.Since
+	case !turn.PermittedAt.IsZero():
+		permit.At = turn.PermittedAt
+	}
+	return permit
+}
+
 // same reports whether two permits are one, whatever became of it.
 func (p Permit) same(other Permit) bool { return p.Hash == other.Hash && p.At.Equal(other.At) }
 

@@ -202,20 +202,8 @@ func (c *course) pass() {
 		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
 		}
-		recorded := wave.Trials[turn.Name] == c.trials[turn.Name] || wave.Trials[turn.Name].Hash != turn.Want
-		permit := Permit{Hash: turn.Want, At: c.now}
-		if !recorded && c.without != "the record before the permit" {
-			permit.Pending = true
-			if turn.Doubtful() {
-				permit.Sent = SentUnknown
-			}
-		}
-		if trial := wave.Trials[turn.Name]; trial.Hash == turn.Want {
-			permit.At = trial.Since
-		}
-		if !turn.PermittedAt.IsZero() {
-			permit.At = turn.PermittedAt
-		}
+		permit := wave.Permit(turn, c.now)
+		permit.Pending = permit.Pending && c.without != "the record before the permit"
 		permits[turn.Name] = permit
 	}
 	c.permits = follow(permits, c.permits, wave.Trials)

@@ -62,19 +62,7 @@ func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hub
 		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
 		}
-		permit := fleet.Permit{Hash: turn.Want, At: now}
-		switch trial := wave.Trials[turn.Name]; {
-		case trial.Hash == turn.Want && trial != turn.Trial:
-			permit = fleet.Permit{Hash: turn.Want, At: trial.Since, Pending: true}
-			if turn.Doubtful() {
-				permit.Sent = fleet.SentUnknown
-			}
-		case trial.Hash == turn.Want:
-			permit.At = trial.Since
-		case !turn.PermittedAt.IsZero():
-			permit.At = turn.PermittedAt
-		}
-		decided.permits[turn.Name] = permit
+		decided.permits[turn.Name] = wave.Permit(turn, now)
 	}
 	if passed := wave.Trials.Ended(fleet.TrialsOf(hubObject)); len(wave.Trials) > 0 && len(passed) > 0 {
 		if rest := r.memory.pass(key, hubObject.GetUID(), passed, now, trialsPace); rest > 0 {
