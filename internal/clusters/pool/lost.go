@@ -64,9 +64,9 @@ func (m *member) confirmDue() time.Time {
 // example during an outage of the hub, and offboarding cannot be undone.
 func (m *member) confirmLost(ctx context.Context) {
 	secret := m.current.Secret
-	m.do(ctx, jobConfirm, confirmTimeout, func(ctx context.Context, _ *session) func() {
+	m.do(ctx, jobConfirm, confirmTimeout, func(ctx context.Context, _ access) func(*session) {
 		found, err := m.pool.registered(ctx, secret, m.name)
-		return func() {
+		return func(*session) {
 			m.due[jobConfirm] = m.pool.cfg.Clock.Now().Add(confirmRetry)
 			switch {
 			case err != nil:

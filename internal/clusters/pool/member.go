@@ -172,18 +172,21 @@ func (m *member) reconnect(at time.Time) {
 }
 
 // do runs a job with a deadline on its own goroutine. The function that the job returns runs on the member's
-// goroutine, unless the session of the job has ended by then.
-func (m *member) do(ctx context.Context, which job, timeout time.Duration, work func(context.Context, *session) func()) {
-	s := m.session
+// goroutine, unless the session of the job has ended by then. A job gets no access if there is no session.
+func (m *member) do(ctx context.Context, which job, timeout time.Duration, work func(context.Context, access) func(*session)) {
+	s, to := m.session, access{}
+	if s != nil {
+		to = s.access
+	}
 	m.running[which] = true
 	m.spawn(func() func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		outcome := work(ctx, s)
+		outcome := work(ctx, to)
 		return func() {
 			m.running[which] = false
 			if m.session == s {
-				outcome()
+				outcome(s)
 			}
 		}
 	})

@@ -48,22 +48,31 @@ type attemptInput struct {
 	relisted func()
 }
 
-// session is one incarnation of a member: its connection and its caches. It survives rotations and outages.
-type session struct {
+// access is the part of a session that never changes. Jobs get a copy of it.
+type access struct {
 	incarnation uint64
 	uid         types.UID
 	credential  *registration.Credential
 	transport   *transport.Transport
 	api         *preflight.API
 	cluster     *memberCluster
+	// uncached are the kinds that were off when the caches were created, and so have none.
+	uncached kinds.Denials
+	// engaged is the lifetime passed to Engage.
+	engaged context.Context //nolint:containedctx // It ends before the caches do.
+}
+
+// session is one incarnation of a member: its connection and its caches. It survives rotations and outages. Only the
+// member's goroutine reads and changes it.
+type session struct {
+	access
+
 	// claimed is true while this hub holds the claim, since a hold that began at heldAt. It is false while the member is
 	// paused, in a member that was frozen when it was connected, and after the claim could not be renewed in time.
 	claimed bool
 	heldAt  time.Time
 	// served is what the member serves of Flotilla's API group.
 	served preflight.Served
-	// uncached are the kinds that were off when the caches were created, and so have none.
-	uncached kinds.Denials
 	// recheckAt is when the next check of what the member serves and allows may start.
 	recheckAt time.Time
 	// noticed is true when a definition has changed and is not read yet.
@@ -73,7 +82,6 @@ type session struct {
 	// back is the state in which the member was away, until its caches have caught up; empty otherwise.
 	back clusters.State
 	// disengage ends the engagement of the controllers; stop ends the caches after that.
-	engaged   context.Context //nolint:containedctx // It is the lifetime passed to Engage.
 	disengage context.CancelFunc
 	stop      context.CancelFunc
 }
@@ -210,9 +218,11 @@ func (p *Pool) sync(ctx context.Context, name string, way *transport.Transport, 
 	}
 	engaged, disengage := context.WithCancel(lifetime)
 	s := &session{
-		incarnation: p.incarnations.Add(1), transport: way, api: api,
-		cluster: &memberCluster{Cluster: inner, cached: cached, funcs: map[int]func(){}},
-		engaged: engaged, disengage: disengage, stop: stop, uncached: off,
+		access: access{
+			incarnation: p.incarnations.Add(1), transport: way, api: api, uncached: off, engaged: engaged,
+			cluster: &memberCluster{Cluster: inner, cached: cached, funcs: map[int]func(){}},
+		},
+		disengage: disengage, stop: stop,
 	}
 	go func() {
 		defer recoverTo(p.log.WithValues("cluster", name), "Cache of a member panicked")

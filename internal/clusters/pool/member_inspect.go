@@ -26,34 +26,35 @@ type inspection struct {
 
 // inspect checks whether the member's CustomResourceDefinitions have changed since they were read.
 func (m *member) inspect(ctx context.Context) {
+	known := m.session.served
 	noticed, install := m.session.noticed, m.pool.cfg.InstallCRDs && m.session.claimed && !m.held()
-	m.do(ctx, jobInspect, preflight.Timeout, func(ctx context.Context, s *session) func() {
-		found := inspectDefinitions(ctx, s, noticed, install)
-		return func() { m.onInspected(s, found) }
+	m.do(ctx, jobInspect, preflight.Timeout, func(ctx context.Context, a access) func(*session) {
+		found := inspectDefinitions(ctx, a.api, known, noticed, install)
+		return func(s *session) { m.onInspected(s, found) }
 	})
 }
 
-// inspectDefinitions compares the definitions with those read last. A change is read only if it was noticed before;
+// inspectDefinitions compares the definitions with the known ones, which were read last. A change is read only if it was noticed before;
 // missing or unreadable definitions are read again immediately. With install, outdated definitions are upgraded.
-func inspectDefinitions(ctx context.Context, s *session, noticed, install bool) inspection {
-	glanced, err := s.api.Glance(ctx)
+func inspectDefinitions(ctx context.Context, api *preflight.API, known preflight.Served, noticed, install bool) inspection {
+	glanced, err := api.Glance(ctx)
 	if err != nil {
 		return inspection{err: err}
 	}
 	gone := glanced.Incomplete()
-	changed := glanced.Identity() != s.served.Identity()
+	changed := glanced.Identity() != known.Identity()
 	if changed && !noticed && !gone {
 		return inspection{noticed: true}
 	}
-	if !changed && !gone && (!install || !s.served.Outdated()) {
+	if !changed && !gone && (!install || !known.Outdated()) {
 		return inspection{}
 	}
 	found := inspection{read: true}
-	if found.served, found.err = s.api.Read(ctx); found.err != nil {
+	if found.served, found.err = api.Read(ctx); found.err != nil {
 		return found
 	}
-	if install && found.served.CheckSince(s.served) == nil && found.served.Outdated() {
-		found.served, found.err = s.api.Install(ctx, found.served)
+	if install && found.served.CheckSince(known) == nil && found.served.Outdated() {
+		found.served, found.err = api.Install(ctx, found.served)
 	}
 	return found
 }

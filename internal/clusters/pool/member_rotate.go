@@ -44,7 +44,7 @@ func (m *member) rotating() *rotation {
 
 // rotate verifies the new credential: it must be accepted, and by the same cluster.
 func (m *member) rotate(ctx context.Context) {
-	r, s := m.rotation, m.session
+	r, s, to := m.rotation, m.session, m.session.access
 	r.running = true
 	var l *transport.Link
 	abandon := func() {
@@ -53,7 +53,7 @@ func (m *member) rotate(ctx context.Context) {
 		}
 	}
 	m.spawn(func() func() {
-		proven, uid, err := m.prove(ctx, r.next, s.uid)
+		proven, uid, err := m.prove(ctx, r.next, to.uid)
 		l = proven
 		return func() {
 			r.running = false

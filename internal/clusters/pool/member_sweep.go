@@ -49,17 +49,17 @@ type swept struct {
 func (m *member) sweep(ctx context.Context) {
 	registered, known := m.current, m.session.served
 	answers, due := m.health.away == "", !m.pool.cfg.Clock.Now().Before(m.session.recheckAt)
-	m.do(ctx, jobSweep, preflight.Timeout, func(ctx context.Context, s *session) func() {
+	m.do(ctx, jobSweep, preflight.Timeout, func(ctx context.Context, a access) func(*session) {
 		found := swept{}
-		found.ended, found.listing, found.silent = s.transport.EndStalled()
+		found.ended, found.listing, found.silent = a.transport.EndStalled()
 		if answers {
-			found.unread = s.transport.Unread()
-			found.checked = due && len(found.unread)+len(known.Denied)+len(s.uncached) > 0
+			found.unread = a.transport.Unread()
+			found.checked = due && len(found.unread)+len(known.Denied)+len(a.uncached) > 0
 		}
 		if found.checked {
-			found.served, found.err = preflight.Recheck(ctx, s.api, &registered)
+			found.served, found.err = preflight.Recheck(ctx, a.api, &registered)
 		}
-		return func() { m.onSwept(s, found) }
+		return func(s *session) { m.onSwept(s, found) }
 	})
 }
 

@@ -179,8 +179,9 @@ func (m *member) onConnected(ctx context.Context, s *session, found *preflight.F
 	m.log.Info("Engaging member", "incarnation", s.incarnation, "version", found.Version)
 	m.normal(eventEngaged, "Engage", fmt.Sprintf("Engaged cluster %q, Kubernetes %s", m.name, found.Version))
 	m.reportOff(nil, m.snapshot().Off)
+	to := s.access
 	m.spawn(func() func() {
-		err := m.pool.aware.Engage(s.engaged, m.name, s.cluster)
+		err := m.pool.aware.Engage(to.engaged, m.name, to.cluster)
 		return func() {
 			if err == nil || m.session != s || ctx.Err() != nil {
 				return
@@ -205,14 +206,14 @@ func (m *member) probe(ctx context.Context) {
 	}
 	// A request during this probe demands another one.
 	m.health.asked = false
-	m.do(transport.AsProbe(ctx), jobProbe, timeout, func(ctx context.Context, s *session) func() {
-		uid, started := s.uid, m.pool.cfg.Clock.Now()
-		err := s.api.Ready(ctx)
+	m.do(transport.AsProbe(ctx), jobProbe, timeout, func(ctx context.Context, a access) func(*session) {
+		uid, started := a.uid, m.pool.cfg.Clock.Now()
+		err := a.api.Ready(ctx)
 		metrics.ObserveProbe(m.pool, m.name, m.pool.cfg.Clock.Since(started))
 		if err == nil && verify {
-			uid, err = s.api.Identity(ctx)
+			uid, err = a.api.Identity(ctx)
 		}
-		return func() { m.onProbed(s, uid, err) }
+		return func(s *session) { m.onProbed(s, uid, err) }
 	})
 }
 
@@ -265,16 +266,16 @@ func (m *member) onRecovered(s *session, wasAway clusters.State) {
 // renew renews the claim. It verifies the identity of the member first, so that no other cluster is claimed.
 func (m *member) renew(ctx context.Context) {
 	options := preflight.HoldOptions{Member: m.session.uid, TakeOver: m.current.TakeOver, RenewOnly: m.held()}
-	m.do(ctx, jobRenew, verifyTimeout, func(ctx context.Context, s *session) func() {
+	m.do(ctx, jobRenew, verifyTimeout, func(ctx context.Context, a access) func(*session) {
 		claim := preflight.Held{Began: m.pool.cfg.Clock.Now()}
-		uid, err := s.api.Identity(ctx)
-		if err == nil && uid != s.uid {
+		uid, err := a.api.Identity(ctx)
+		if err == nil && uid != a.uid {
 			err = errAnotherCluster
 		}
 		if err == nil {
-			claim, err = m.claim.Hold(asOwn(ctx), s.api.Client, options)
+			claim, err = m.claim.Hold(asOwn(ctx), a.api.Client, options)
 		}
-		return func() { m.onRenewed(s, claim, err) }
+		return func(s *session) { m.onRenewed(s, claim, err) }
 	})
 }
 
@@ -342,17 +343,17 @@ func (m *member) onLapsed(s *session, err error) {
 // unpause checks and claims a member that was paused or frozen when it was connected.
 func (m *member) unpause(ctx context.Context) {
 	registered, checker := m.current, m.pool.checker(nil)
-	m.do(ctx, jobUnpause, verifyTimeout, func(ctx context.Context, s *session) func() {
+	m.do(ctx, jobUnpause, verifyTimeout, func(ctx context.Context, a access) func(*session) {
 		var claim preflight.Held
-		found, err := checker.Check(ctx, s.api, &registered, s.uid)
+		found, err := checker.Check(ctx, a.api, &registered, a.uid)
 		if err == nil {
-			claim, err = takeClaim(ctx, s.api, m.claim, preflight.HoldOptions{Member: s.uid, TakeOver: registered.TakeOver})
+			claim, err = takeClaim(ctx, a.api, m.claim, preflight.HoldOptions{Member: a.uid, TakeOver: registered.TakeOver})
 		}
 		if err == nil {
 			// Outdated definitions are upgraded by the next inspection.
-			err = checker.Settle(ctx, s.api, found, false)
+			err = checker.Settle(ctx, a.api, found, false)
 		}
-		return func() { m.onUnpaused(s, found, claim, err) }
+		return func(s *session) { m.onUnpaused(s, found, claim, err) }
 	})
 }
 

@@ -40,17 +40,21 @@ type leftovers struct {
 // offboard ends work with a member whose registration is gone. Every object in the member is kept; the finalizers and
 // the claim are removed if the member is writable.
 func (m *member) offboard(ctx context.Context) {
-	s, known := m.session, m.snapshot().UID != ""
-	writable := s != nil && m.health.away == "" && !m.held()
+	known := m.snapshot().UID != ""
+	connected, claimed, to := m.session != nil, false, access{}
+	if connected {
+		claimed, to = m.session.claimed, m.session.access
+	}
+	writable := connected && m.health.away == "" && !m.held()
 	m.running[jobOffboard] = true
 	m.log.Info("Offboarding member", "writable", writable)
 	m.spawn(func() func() {
 		var found leftovers
 		switch {
 		case writable:
-			found = m.release(asOwn(ctx), s)
-		case s != nil:
-			found = lastSeen(ctx, s)
+			found = m.release(asOwn(ctx), to, claimed)
+		case connected:
+			found = lastSeen(ctx, to, claimed)
 		default:
 			// A member that was never identified was never written.
 			found = leftovers{unknown: known, claim: known}
@@ -74,10 +78,10 @@ func (m *member) onLeaving() {
 }
 
 // lastSeen returns what remains in a member that cannot be written, according to its caches.
-func lastSeen(ctx context.Context, s *session) leftovers {
-	found := leftovers{claim: s.claimed}
+func lastSeen(ctx context.Context, a access, claimed bool) leftovers {
+	found := leftovers{claim: claimed}
 	for _, list := range finalizedKinds() {
-		if err := s.cluster.GetCache().List(ctx, list); err != nil {
+		if err := a.cluster.GetCache().List(ctx, list); err != nil {
 			found.unknown = true
 			continue
 		}

@@ -41,11 +41,11 @@ const (
 // release removes the finalizers and the claim from a member. The claim is held first and goes last, so that no other
 // hub works there in the meantime; nothing is removed from a member that another hub has claimed. The calls bypass the
 // breaker, because the member is not probed any more.
-func (m *member) release(ctx context.Context, s *session) leftovers {
+func (m *member) release(ctx context.Context, a access, claimed bool) leftovers {
 	ctx = transport.AsProbe(ctx)
-	if err := m.holdToRelease(ctx, s); err != nil {
+	if err := m.holdToRelease(ctx, a); err != nil {
 		m.log.Info("Nothing is removed from a member whose claim cannot be held", "error", err.Error())
-		found := lastSeen(ctx, s)
+		found := lastSeen(ctx, a, claimed)
 		if _, refused := errors.AsType[*verdict.Refusal](err); refused {
 			found.claim = false
 		}
@@ -54,7 +54,7 @@ func (m *member) release(ctx context.Context, s *session) leftovers {
 	limited, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
 	r := &releaser{
-		member: s.api.Client, clock: m.pool.cfg.Clock, hold: func(ctx context.Context) error { return m.holdToRelease(ctx, s) },
+		member: a.api.Client, clock: m.pool.cfg.Clock, hold: func(ctx context.Context) error { return m.holdToRelease(ctx, a) },
 		renewal: m.pool.cfg.ClaimRenewal, patience: releasePatience, pause: releasePause, timeout: releaseObjectTimeout,
 	}
 	found, err := r.run(limited)
@@ -63,7 +63,7 @@ func (m *member) release(ctx context.Context, s *session) leftovers {
 	}
 	ctx, cancelClaim := context.WithTimeout(ctx, verifyTimeout)
 	defer cancelClaim()
-	if err := m.claim.Release(ctx, s.api.Client); err != nil {
+	if err := m.claim.Release(ctx, a.api.Client); err != nil {
 		m.log.Info("Releasing the claim on a member failed", "error", err.Error())
 		found.claim = true
 	}
@@ -71,17 +71,17 @@ func (m *member) release(ctx context.Context, s *session) leftovers {
 }
 
 // holdToRelease renews the claim, after verifying the identity of the member.
-func (m *member) holdToRelease(ctx context.Context, s *session) error {
+func (m *member) holdToRelease(ctx context.Context, a access) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	uid, err := s.api.Identity(ctx)
+	uid, err := a.api.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the identity: %w", err)
 	}
-	if uid != s.uid {
+	if uid != a.uid {
 		return errAnotherCluster
 	}
-	_, err = m.claim.Hold(ctx, s.api.Client, preflight.HoldOptions{Member: s.uid})
+	_, err = m.claim.Hold(ctx, a.api.Client, preflight.HoldOptions{Member: a.uid})
 	return err
 }
 
