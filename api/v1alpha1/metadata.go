@@ -96,6 +96,8 @@ const AnnotationCRDRevision = "flotilla.dev/crd-revision"
 const (
 	// LabelRedis is the name of the Redis, on each object that belongs to it.
 	LabelRedis = "flotilla.dev/redis"
+	// LabelRedisProxy is "true" on Pods of a Redis that have a proxy, as in mode Sentinel.
+	LabelRedisProxy = "flotilla.dev/proxy"
 	// LabelNodePool is the name of the NodePool, on each object that belongs to it.
 	LabelNodePool = "flotilla.dev/node-pool"
 	// LabelRedisAuth must be "true" on a Secret that a Redis refers to for its password.
@@ -105,6 +107,9 @@ const (
 	// AnnotationForceEmptyPrimary, on a member's Redis, is the UID of the PVC of <name>-0 that a person accepts to be
 	// empty. It is removed when the primary serves.
 	AnnotationForceEmptyPrimary = "flotilla.dev/force-empty-primary"
+	// AnnotationForcePrimary, on a member's Redis in mode Sentinel, is <pod>@<UID of its PVC>: a person chooses this Pod as
+	// the primary because no other can be. It is removed when a primary serves.
+	AnnotationForcePrimary = "flotilla.dev/force-primary"
 	// AnnotationApprovePrimaryUpdate, on a member's Redis with updateStrategy.primary Supervised, is the spec hash to
 	// which the primary may be updated.
 	AnnotationApprovePrimaryUpdate = "flotilla.dev/approve-primary-update"

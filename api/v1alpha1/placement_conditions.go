@@ -109,7 +109,7 @@ const (
 // can resolve. The most important one comes first.
 func StallingReasons() []string {
 	return []string{
-		ReasonPrimaryVolumeEmpty, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected,
+		ReasonPrimaryVolumeEmpty, ReasonTopologyUnknown, ReasonAuthLost, ReasonNameConflict, ReasonNamespaceNotAllowed, ReasonConfigRejected,
 		ReasonMembershipLoop, ReasonRecordTooLarge, ReasonSelectorNotExact, ReasonTooManyClusters,
 	}
 }

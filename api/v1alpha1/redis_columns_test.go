@@ -32,7 +32,7 @@ func TestRedis_Columns(t *testing.T) {
 			"Name": "cache", "Ready": "False", "Desired": float64(3), "Replicas": float64(2), "Primary": "cache-0", "Reason": "ReplicasNotReady",
 			"Clusters": nil, "ClustersReady": nil, "Unknown": nil,
 		},
-		1: {"Image": "redis:8.2", "Message": "2 of 3 Pods are Ready"},
+		1: {"Mode": "Replication", "Failovers": nil, "Image": "redis:8.2", "Message": "2 of 3 Pods are Ready"},
 	}
 	if diff := cmp.Diff(want, columns(t, "namespaces/"+namespace+"/redises/"+redis.Name)); diff != "" {
 		t.Errorf("columns differ (-want +got):\n%s", diff)

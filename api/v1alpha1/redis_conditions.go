@@ -25,6 +25,8 @@ const (
 	// ConditionObjectsAltered is True while the member stores an object of the Redis with other fields than were applied,
 	// because of a webhook or a policy; absent otherwise.
 	ConditionObjectsAltered = "ObjectsAltered"
+	// ConditionModeChanging is True while the Pods of a Redis are replaced by those of another mode; absent otherwise.
+	ConditionModeChanging = "ModeChanging"
 	// ConditionPaused is True while nothing is changed because the object, or its member, is paused.
 	ConditionPaused = "Paused"
 )
@@ -35,9 +37,9 @@ const (
 	ReasonAllReplicasReady = "AllReplicasReady"
 	// ReasonReplicasNotReady means that some Pod is not Ready.
 	ReasonReplicasNotReady = "ReplicasNotReady"
-	// ReasonPrimaryReady means that <name>-0 is Ready.
+	// ReasonPrimaryReady means that the primary is Ready.
 	ReasonPrimaryReady = "PrimaryReady"
-	// ReasonPrimaryNotReady means that <name>-0 is missing or not Ready.
+	// ReasonPrimaryNotReady means that the primary is missing or not Ready.
 	ReasonPrimaryNotReady = "PrimaryNotReady"
 	// ReasonScaledToZero means that replicas is 0.
 	ReasonScaledToZero = "ScaledToZero"
@@ -143,4 +145,23 @@ const (
 	// ReasonTwoPasswords means that every Pod accepts the password and the previous one. Change the clients, then remove
 	// the key of the previous password, which the message names, from the Secret.
 	ReasonTwoPasswords = "TwoPasswords"
+	// ReasonPrimaryUnknown means that, in mode Sentinel, no Pod has reported for a minute that it is the primary. Failover
+	// works without this; check the container keeper of the Pods. An update waits for ten minutes, then continues.
+	ReasonPrimaryUnknown = "PrimaryUnknown"
+	// ReasonTopologyUnknown means that, in mode Sentinel, neither a sentinel nor a volume knows which Pod was the primary.
+	// Choose one with annotation flotilla.dev/force-primary.
+	ReasonTopologyUnknown = "TopologyUnknown"
+	// ReasonQuorumAtRisk means that, in mode Sentinel, one of the three sentinels does not run: another one missing stops
+	// failover.
+	ReasonQuorumAtRisk = "QuorumAtRisk"
+	// ReasonQuorumLost means that, in mode Sentinel, fewer than two sentinels run: there is no failover, and clients of
+	// <name>-primary are refused.
+	ReasonQuorumLost = "QuorumLost"
+	// ReasonProxyDown means that, in mode Sentinel, the proxy of a Pod does not serve.
+	ReasonProxyDown = "ProxyDown"
+	// ReasonSingleNode means that, in mode Sentinel, the three Pods that vote run on fewer than three nodes, so that one lost
+	// node can stop failover.
+	ReasonSingleNode = "SingleNode"
+	// ReasonMigratingToSentinel means that the Pods of mode Replication are being replaced by those of mode Sentinel.
+	ReasonMigratingToSentinel = "MigratingToSentinel"
 )

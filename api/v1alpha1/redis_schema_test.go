@@ -30,7 +30,7 @@ func TestRedis_each_rule_is_tried(t *testing.T) {
 		t.Fatalf("the schema has only %d rules: %v", len(messages), messages)
 	}
 	var wants []string
-	for _, cases := range []map[string]schemaCase{redisValidations(), redisTransitions()} {
+	for _, cases := range []map[string]schemaCase{redisValidations(), redisTransitions(), sentinelValidations(), sentinelTransitions()} {
 		for _, tc := range cases {
 			if tc.want != "" {
 				wants = append(wants, tc.want)

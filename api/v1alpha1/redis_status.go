@@ -39,10 +39,24 @@ type RedisStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Selector string `json:"selector,omitempty"`
 
-	// primary is the Pod that accepts writes. Empty on the hub.
+	// primary is the Pod that accepts writes. Empty on the hub, and in mode Sentinel while no Pod has reported that it is
+	// the primary.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Primary string `json:"primary,omitempty"`
+
+	// primaryEpoch is, in mode Sentinel, the configuration epoch of the sentinels at which the primary was last reported.
+	// +optional
+	PrimaryEpoch *int64 `json:"primaryEpoch,omitempty"`
+
+	// failovers is, in mode Sentinel, the number of changes of the primary that the manager has observed, planned ones
+	// included; changes while no manager runs count as one. On the hub it is the sum.
+	// +optional
+	Failovers int32 `json:"failovers,omitempty"`
+
+	// lastFailoverTime is when the last of these changes was reported. Empty on the hub.
+	// +optional
+	LastFailoverTime *metav1.Time `json:"lastFailoverTime,omitempty"`
 
 	// members are the Pods. Empty on the hub.
 	// +optional
@@ -95,4 +109,17 @@ type RedisClusterStatus struct {
 	// updatedReplicas is the number of Pods in the member with the current spec.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
+
+	// primary is the Pod in the member that accepts writes, as last observed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Primary string `json:"primary,omitempty"`
+
+	// failovers is the number of changes of the primary in the member, in mode Sentinel.
+	// +optional
+	Failovers int32 `json:"failovers,omitempty"`
+
+	// lastFailoverTime is when the last of these changes was reported.
+	// +optional
+	LastFailoverTime *metav1.Time `json:"lastFailoverTime,omitempty"`
 }

@@ -16,16 +16,34 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.minReplicasToWrite) || !has(self.replicas) || self.replicas == 0 || self.replication.minReplicasToWrite < self.replicas",message="replication.minReplicasToWrite must be less than replicas, or no write is ever taken: lower it, or ask for more replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || !has(self.auth) || !has(self.auth.mode) || self.auth.mode == 'Password'",message="service.type other than ClusterIP opens a Redis without a password to everybody: set auth.mode: Password, or service.type: ClusterIP"
 // +kubebuilder:validation:XValidation:rule="(has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF') == (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF') || ((has(self.persistence) && has(self.persistence.mode) ? self.persistence.mode : 'AOF').startsWith('AOF') && (has(oldSelf.persistence) && has(oldSelf.persistence.mode) ? oldSelf.persistence.mode : 'AOF').startsWith('AOF')) || (has(self.storage) && has(self.storage.type) && self.storage.type == 'EmptyDir')",message="on a PersistentVolumeClaim persistence.mode can only change between AOF and AOFAndRDB: Redis would start without the data, or with data of an earlier time; create another Redis and move the data"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Sentinel') || (has(self.replicas) && (self.replicas == 0 || self.replicas >= 3))",message="mode Sentinel needs three Pods that vote: set replicas to 3 or more, or to 0 to stop"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.mode) && oldSelf.mode == 'Sentinel') || (has(self.mode) && self.mode == 'Sentinel')",message="mode cannot go back to Replication: create another Redis and move the data"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Sentinel') || !has(self.port) || self.port != 16379",message="port 16379 is the proxy's in mode Sentinel: choose another"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Sentinel') || ((has(self.port) ? self.port : 6379) == (has(oldSelf.port) ? oldSelf.port : 6379) && (has(self.auth) && has(self.auth.mode) ? self.auth.mode : 'Password') == (has(oldSelf.auth) && has(oldSelf.auth.mode) ? oldSelf.auth.mode : 'Password'))",message="port and auth.mode cannot change in mode Sentinel, nor together with the mode: all Pods would have to go together"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Sentinel') || !has(self.replication) || !has(self.replication.minReplicasToWrite) || !has(self.replicas) || self.replicas == 0 || self.replication.minReplicasToWrite <= self.replicas - 2",message="with this in mode Sentinel, one missing Pod stops all writes: lower replication.minReplicasToWrite to replicas-2 or less"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Sentinel') || !has(self.terminationGracePeriodSeconds) || self.terminationGracePeriodSeconds >= 60",message="handing over takes up to 40 s in mode Sentinel: set terminationGracePeriodSeconds to 60 or more"
+// +kubebuilder:validation:XValidation:rule="(has(self.mode) && self.mode == 'Sentinel') || !(has(self.sentinel) || has(self.proxy))",message="sentinel and proxy need mode Sentinel: set it, or remove them"
 type RedisSpec struct {
 	// placement defines, on the hub, which members get a copy. It is ignored in a member.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 
-	// mode defines how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it.
+	// mode defines how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it. In
+	// Sentinel, three sentinels in the Pods vote on the primary, and proxies in the Pods lead clients to it: if it fails,
+	// another takes over within seconds, without the hub and without the API server of the member. Sentinel needs 3
+	// replicas or more, and cannot be changed back. Default Replication.
 	// +optional
-	// +kubebuilder:validation:Enum=Replication
+	// +kubebuilder:validation:Enum=Replication;Sentinel
 	// +kubebuilder:default=Replication
 	Mode string `json:"mode,omitempty"`
+
+	// sentinel configures the sentinels of mode Sentinel.
+	// +optional
+	Sentinel *RedisSentinel `json:"sentinel,omitempty"`
+
+	// proxy configures the proxies of mode Sentinel.
+	// +optional
+	Proxy *RedisProxy `json:"proxy,omitempty"`
 
 	// replicas is the number of data Pods, including the primary. Default 1.
 	// +optional
@@ -164,6 +182,50 @@ type RedisSpec struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
+// RedisSentinel configures the sentinels that choose the primary. There are three, in Pods 0 to 2, and two must agree.
+type RedisSentinel struct {
+	// downAfterMilliseconds is how long a primary does not answer before another one takes over. Default 5000. Lower values
+	// cause failovers on busy nodes.
+	// +optional
+	// +kubebuilder:default=5000
+	// +kubebuilder:validation:Minimum=1000
+	// +kubebuilder:validation:Maximum=60000
+	DownAfterMilliseconds int32 `json:"downAfterMilliseconds,omitempty"`
+
+	// failoverTimeoutMilliseconds limits a failover; a failed one is tried again after twice this time. Default 10000.
+	// +optional
+	// +kubebuilder:default=10000
+	// +kubebuilder:validation:Minimum=5000
+	// +kubebuilder:validation:Maximum=600000
+	FailoverTimeoutMilliseconds int32 `json:"failoverTimeoutMilliseconds,omitempty"`
+
+	// resources of the containers sentinel and keeper, each. Default: requests of 20m CPU and 32Mi memory. A CPU limit can
+	// cause failovers.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+}
+
+// RedisProxy configures the proxies that lead clients of <name>-primary to the primary.
+type RedisProxy struct {
+	// image is an official haproxy image, 2.6 or later, used unchanged. Default haproxy:3.2.
+	// +optional
+	// +kubebuilder:default="haproxy:3.2"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// resources of the container proxy. Default: requests of 20m CPU and 48Mi memory. A connection takes about 33 KiB.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// maxConnections is the number of client connections that each proxy accepts. Default 2000.
+	// +optional
+	// +kubebuilder:default=2000
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=50000
+	MaxConnections int32 `json:"maxConnections,omitempty"`
+}
+
 // ConfigValue is the value of a directive: 1 to 256 printable ASCII characters without quotes and backslashes.
 //
 // +kubebuilder:validation:MinLength=1
@@ -224,13 +286,14 @@ type RedisPersistence struct {
 type RedisReplication struct {
 	// minReplicasToWrite is the number of replicas that must follow the primary for it to accept writes. Default 0: it
 	// accepts writes alone. A higher value reduces the loss of data if the primary's volume is lost, but makes missing
-	// replicas an outage of writes.
+	// replicas an outage of writes. In mode Sentinel it is at least 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=8
 	MinReplicasToWrite int32 `json:"minReplicasToWrite,omitempty"`
 
-	// minReplicasMaxLagSeconds is the maximum time since the last message from a replica that counts. Default 10.
+	// minReplicasMaxLagSeconds is the maximum time since the last message from a replica that counts. Default 10. In mode
+	// Sentinel it is at most sentinel.downAfterMilliseconds.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
@@ -347,7 +410,7 @@ type RedisPodDisruptionBudget struct {
 // RedisUpdateStrategy defines how Pods are replaced.
 type RedisUpdateStrategy struct {
 	// primary is Automatic (default) or Supervised. With Automatic the primary is replaced after all replicas. With
-	// Supervised the update waits before the primary until a person approves it with the annotation that condition
+	// Supervised the update waits before the Pod that is the primary until a person approves it with the annotation that condition
 	// RolloutBlocked names.
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Supervised
@@ -358,6 +421,7 @@ type RedisUpdateStrategy struct {
 // Values of the enums above.
 const (
 	RedisModeReplication          = "Replication"
+	RedisModeSentinel             = "Sentinel"
 	RedisStoragePVC               = "PersistentVolumeClaim"
 	RedisStorageEmptyDir          = "EmptyDir"
 	RedisRetentionDelete          = "Delete"
@@ -381,7 +445,7 @@ const (
 // members.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=7"
+// +kubebuilder:metadata:annotations="flotilla.dev/crd-revision=8"
 // +kubebuilder:resource:path=redises,categories=flotilla
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
@@ -394,6 +458,8 @@ const (
 // +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.clusterCounts.unknown`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,priority=1
+// +kubebuilder:printcolumn:name="Failovers",type=integer,JSONPath=`.status.failovers`,priority=1
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",message="the name of a Redis starts with a letter, has lower-case letters, digits and hyphens, and at most 40 characters: its Services and Pods are named after it"

@@ -108,7 +108,7 @@ func redisValidations() map[string]schemaCase {
 		"port below":                {func(r *flotillav1.Redis) { r.Spec.Port = 1023 }, "greater than or equal to 1024"},
 		"port above":                {func(r *flotillav1.Redis) { r.Spec.Port = 65536 }, "less than or equal to 65535"},
 		"negative replicas":         {func(r *flotillav1.Redis) { n := int32(-1); r.Spec.Replicas = &n }, "greater than or equal to 0"},
-		"a mode of later":           {func(r *flotillav1.Redis) { r.Spec.Mode = "Sentinel" }, `supported values: "Replication"`},
+		"a mode of no kind":         {func(r *flotillav1.Redis) { r.Spec.Mode = "Cluster" }, `supported values: "Replication", "Sentinel"`},
 		"an image that is too long": {func(r *flotillav1.Redis) { r.Spec.Image = strings.Repeat("a", 513) }, "may not be more than 512"},
 		"fsync of no kind":          {func(r *flotillav1.Redis) { r.Spec.Persistence.AppendFsync = "sometimes" }, `"always", "everysec", "no"`},
 		"a policy of no kind":       {func(r *flotillav1.Redis) { r.Spec.Memory = &flotillav1.RedisMemory{MaxMemoryPolicy: "any"} }, "noeviction"},
@@ -163,8 +163,10 @@ func redisValidations() map[string]schemaCase {
 }
 
 func TestRedis_Validation(t *testing.T) {
-	for name, tc := range redisValidations() {
-		t.Run(name, func(t *testing.T) { expectAnswer(t, newRedis(tc.change), tc.want) })
+	for _, cases := range []map[string]schemaCase{redisValidations(), sentinelValidations()} {
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) { expectAnswer(t, newRedis(tc.change), tc.want) })
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ const defaultMaxMemoryPercent = 75
 var defaultStorageSize = resource.MustParse("1Gi")
 
 // Of returns the spec of a Redis with the defaults of the schema, which objects that were stored before a default
-// existed lack.
+// existed lack. In mode Sentinel it has the values that take effect.
 func Of(redis *flotillav1.Redis) flotillav1.RedisSpec {
 	s := *redis.Spec.DeepCopy()
 	setDefault(&s.Mode, flotillav1.RedisModeReplication)
@@ -51,7 +51,39 @@ func Of(redis *flotillav1.Redis) flotillav1.RedisSpec {
 	if s.PodDisruptionBudget.Enabled == nil {
 		s.PodDisruptionBudget.Enabled = new(true)
 	}
+	if s.Mode == flotillav1.RedisModeSentinel {
+		setSentinelDefaults(&s)
+	}
 	return s
+}
+
+// setSentinelDefaults sets the defaults of mode Sentinel. A primary that is cut off stops to accept writes at about the
+// time at which another one takes over, so its replicas count for no longer than that.
+func setSentinelDefaults(s *flotillav1.RedisSpec) {
+	if s.Sentinel == nil {
+		s.Sentinel = &flotillav1.RedisSentinel{}
+	}
+	if s.Proxy == nil {
+		s.Proxy = &flotillav1.RedisProxy{}
+	}
+	setDefault(&s.Sentinel.DownAfterMilliseconds, 5000)
+	setDefault(&s.Sentinel.FailoverTimeoutMilliseconds, 10000)
+	setDefault(&s.Proxy.Image, "haproxy:3.2")
+	setDefault(&s.Proxy.MaxConnections, 2000)
+	if s.Sentinel.Resources == nil {
+		s.Sentinel.Resources = requests("20m", "32Mi")
+	}
+	if s.Proxy.Resources == nil {
+		s.Proxy.Resources = requests("20m", "48Mi")
+	}
+	s.Replication.MinReplicasToWrite = max(s.Replication.MinReplicasToWrite, 1)
+	s.Replication.MinReplicasMaxLagSeconds = min(s.Replication.MinReplicasMaxLagSeconds, max(s.Sentinel.DownAfterMilliseconds/1000, 1))
+}
+
+func requests(cpu, memory string) *corev1.ResourceRequirements {
+	return &corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -45,6 +45,9 @@ type startup struct {
 	Affinity                      *corev1.Affinity                  `json:"affinity,omitempty"`
 	TopologySpreadConstraints     []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	PodMetadata                   *flotillav1.RedisPodMetadata      `json:"podMetadata,omitempty"`
+	Mode                          string                            `json:"mode,omitempty"`
+	Sentinel                      *flotillav1.RedisSentinel         `json:"sentinel,omitempty"`
+	Proxy                         *flotillav1.RedisProxy            `json:"proxy,omitempty"`
 }
 
 // PodHash identifies what a Pod is started with: "<wiring>-<startup>". It is computed from the spec and the versions of
@@ -73,7 +76,18 @@ func PodHash(s *flotillav1.RedisSpec, passwordVersions ...string) string {
 		Affinity:                      s.Affinity,
 		TopologySpreadConstraints:     s.TopologySpreadConstraints,
 		PodMetadata:                   podMetadata(s),
+		Mode:                          mode(s),
+		Sentinel:                      s.Sentinel,
+		Proxy:                         s.Proxy,
 	})
+}
+
+// mode is empty in mode Replication, so that it is omitted.
+func mode(s *flotillav1.RedisSpec) string {
+	if s.Mode == flotillav1.RedisModeReplication {
+		return ""
+	}
+	return s.Mode
 }
 
 // minReplicas is empty if nothing is requested, so that it is omitted.

@@ -49,6 +49,7 @@ func TestPodHash_changes_only_with_what_a_pod_starts_with(t *testing.T) {
 		"no budget":         {func(s *flotillav1.RedisSpec) { s.PodDisruptionBudget.Enabled = new(false) }, false, false},
 		"supervised":        {func(s *flotillav1.RedisSpec) { s.UpdateStrategy.Primary = flotillav1.RedisPrimarySupervised }, false, false},
 		"min replicas":      {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 1 }, false, true},
+		"sentinel":          {func(s *flotillav1.RedisSpec) { s.Mode = flotillav1.RedisModeSentinel }, false, true},
 		"port":              {func(s *flotillav1.RedisSpec) { s.Port = 7000 }, true, true},
 		"auth":              {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, true, true},
 	} {
@@ -75,6 +76,7 @@ func TestPodHash_of_a_new_manager_restarts_nothing(t *testing.T) {
 	}{
 		"without a password": {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, []string{""}, "72861d94ea2d00e5-3fa1d90dbc178817"},
 		"two passwords":      {func(*flotillav1.RedisSpec) {}, []string{"v1", "v2"}, "c115440094566fcb.32e1f418c6c159f2-3fa1d90dbc178817"},
+		"sentinel": {func(s *flotillav1.RedisSpec) { s.Mode, s.Replicas = flotillav1.RedisModeSentinel, ptr.To[int32](3) }, []string{"v1"}, "c115440094566fcb-6a8c3380842c86f9"},
 		"much of everything": {func(s *flotillav1.RedisSpec) {
 			s.Image, s.Port, s.PodAntiAffinity, s.PriorityClassName, s.RuntimeClassName = "valkey/valkey:9.0", 7000, "Required", "high", "fast"
 			s.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("2")}
@@ -119,5 +121,34 @@ func TestFollows_tells_which_passwords_can_be_rolled(t *testing.T) {
 	elsewhere := redisspec.Of(redisOf(func(s *flotillav1.RedisSpec) { s.Port = 7000 }))
 	if redisspec.Follows(redisspec.PodHash(&elsewhere, "old", "new"), redisspec.PodHash(&base, "old")) {
 		t.Error("Pods on another port can be replaced one by one")
+	}
+}
+
+func TestOf_sentinel_has_the_values_that_take_effect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mutate    func(*flotillav1.RedisSpec)
+		want, lag int32
+	}{
+		"defaults":          {func(*flotillav1.RedisSpec) {}, 1, 5},
+		"more confirmation": {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasToWrite = 2 }, 2, 5},
+		"less lag":          {func(s *flotillav1.RedisSpec) { s.Replication.MinReplicasMaxLagSeconds = 3 }, 1, 3},
+		"impatient":         {func(s *flotillav1.RedisSpec) { s.Sentinel = &flotillav1.RedisSentinel{DownAfterMilliseconds: 1900} }, 1, 1},
+		"patient":           {func(s *flotillav1.RedisSpec) { s.Sentinel = &flotillav1.RedisSentinel{DownAfterMilliseconds: 60000} }, 1, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redisspec.Of(redisOf(func(s *flotillav1.RedisSpec) {
+				s.Mode = flotillav1.RedisModeSentinel
+				tc.mutate(s)
+			}))
+			if got := s.Replication; got.MinReplicasToWrite != tc.want || got.MinReplicasMaxLagSeconds != tc.lag {
+				t.Errorf("min replicas are %d within %d s, want %d within %d s", got.MinReplicasToWrite, got.MinReplicasMaxLagSeconds, tc.want, tc.lag)
+			}
+			if s.Sentinel.FailoverTimeoutMilliseconds != 10000 || s.Proxy.Image == "" || s.Proxy.MaxConnections != 2000 || s.Sentinel.Resources == nil || s.Proxy.Resources == nil {
+				t.Errorf("defaults are missing: %+v, %+v", s.Sentinel, s.Proxy)
+			}
+		})
+	}
+	if s := redisspec.Of(redisOf(nil)); s.Sentinel != nil || s.Proxy != nil || s.Replication.MinReplicasToWrite != 0 {
+		t.Error("mode Replication has values of mode Sentinel")
 	}
 }

@@ -153,7 +153,14 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// trimContainers keeps name, readiness, restarts, image and state.
+const (
+	// keeper is the container of a Redis in mode Sentinel that reports by ending which Pod is the primary.
+	keeper = "keeper"
+	// maxReport is the number of bytes of such a report that are kept.
+	maxReport = 64
+)
+
+// trimContainers keeps name, readiness, restarts, image and state, and how the keeper has ended.
 func trimContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	trimmed := make([]corev1.ContainerStatus, 0, len(statuses))
 	for _, status := range statuses {
@@ -161,9 +168,16 @@ func trimContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus 
 		if state.Terminated != nil {
 			state.Terminated.Message, state.Terminated.ContainerID = "", ""
 		}
-		trimmed = append(trimmed, corev1.ContainerStatus{
+		kept := corev1.ContainerStatus{
 			Name: status.Name, Ready: status.Ready, Started: status.Started, RestartCount: status.RestartCount, Image: status.Image, State: state,
-		})
+		}
+		if ended := status.LastTerminationState.Terminated; ended != nil && status.Name == keeper {
+			kept.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: ended.ExitCode, FinishedAt: ended.FinishedAt}
+			if len(ended.Message) <= maxReport {
+				kept.LastTerminationState.Terminated.Message = ended.Message
+			}
+		}
+		trimmed = append(trimmed, kept)
 	}
 	return trimmed
 }
