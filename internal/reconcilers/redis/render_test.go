@@ -216,7 +216,7 @@ func TestPasswordText(t *testing.T) {
 }
 
 func TestScripts_are_all_rendered(t *testing.T) {
-	want := []string{"client.sh", "live.sh", "ready.sh", "start.sh"}
+	want := []string{"alive.sh", "client.sh", "live.sh", "ready.sh", "start.sh", "volume.sh", "writable.sh"}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(scripts()))); diff != "" {
 		t.Errorf("scripts differ (-want +got):\n%s", diff)
 	}
