@@ -6,7 +6,9 @@ package rollup
 import (
 	"cmp"
 	"math"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -32,12 +34,16 @@ var redisKind = Kind{
 		seen := copied.(*flotillav1.Redis).Status
 		return redisNumbers{
 			replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas, asked: ptr.Deref(copied.(*flotillav1.Redis).Spec.Replicas, 1),
+			leader: leader{primary: limited(seen.Primary), failovers: seen.Failovers, last: unixOf(seen.LastFailoverTime)},
 		}
 	},
 	published: func(hubObject fleet.Object) map[string]any {
 		published := map[string]any{}
 		for _, entry := range hubObject.(*flotillav1.Redis).Status.Clusters {
-			published[entry.Name] = redisNumbers{replicas: entry.Replicas, ready: entry.ReadyReplicas, updated: entry.UpdatedReplicas}
+			published[entry.Name] = redisNumbers{
+				replicas: entry.Replicas, ready: entry.ReadyReplicas, updated: entry.UpdatedReplicas,
+				leader: leader{primary: entry.Primary, failovers: entry.Failovers, last: unixOf(entry.LastFailoverTime)},
+			}
 		}
 		return published
 	},
@@ -55,11 +61,40 @@ var redisKind = Kind{
 	newSums: func() sums { return &redisSums{} },
 }
 
-// redisNumbers are the counts of a Redis in a member, and the replicas that its spec requests.
-type redisNumbers struct{ replicas, ready, updated, asked int32 }
+// redisNumbers are the counts of a Redis in a member, the replicas that its spec requests, and its primary.
+type redisNumbers struct {
+	replicas, ready, updated, asked int32
+	leader
+}
 
-// redisSums are the sums over the visible Redises. The desired replicas are summed over all chosen clusters.
-type redisSums struct{ replicas, ready, updated, desired int64 }
+// leader is the primary of a Redis in a member, how often it has changed, and when it did last, in seconds; 0 if never.
+type leader struct {
+	primary   string
+	failovers int32
+	last      int64
+}
+
+// maxPrimary is the limit of the hub's schema for the name of a primary.
+const maxPrimary = 253
+
+// limited returns a name of a member that the hub's schema accepts.
+func limited(name string) string {
+	if len(name) > maxPrimary {
+		return ""
+	}
+	return name
+}
+
+func unixOf(at *metav1.Time) int64 {
+	if at == nil || at.IsZero() {
+		return 0
+	}
+	return at.Unix()
+}
+
+// redisSums are the sums over the visible Redises. The desired replicas are summed over all chosen clusters, and the
+// failovers over all whose number is known, so that a member that cannot be observed does not reduce the sum.
+type redisSums struct{ replicas, ready, updated, desired, failovers int64 }
 
 func (s *redisSums) count(r *row, times int32) {
 	// A copy that is only kept is not desired, so its replicas do not count either.
@@ -67,6 +102,9 @@ func (s *redisSums) count(r *row, times int32) {
 		add(&s.replicas, seen.replicas, times)
 		add(&s.ready, seen.ready, times)
 		add(&s.updated, seen.updated, times)
+	}
+	if seen, ok := r.shown.(redisNumbers); ok && r.entry.Fate != fleet.FateLeave {
+		add(&s.failovers, seen.failovers, times)
 	}
 	add(&s.desired, r.asked, times)
 }
@@ -76,11 +114,17 @@ func (s *redisSums) fill(hubObject fleet.Object, listed []*row) {
 	status.ObservedGeneration = hubObject.GetGeneration()
 	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas = total(s.replicas), total(s.ready), total(s.updated)
 	status.DesiredReplicas = total(s.desired)
+	status.Failovers = total(s.failovers)
+	status.PrimaryEpoch, status.LastFailoverTime = nil, nil
 	status.Selector, status.Primary, status.Members, status.Clusters = "", "", nil, nil
 	for _, row := range listed {
 		entry := flotillav1.RedisClusterStatus{ClusterStatus: row.entry.ClusterStatus}
 		if seen, ok := row.shown.(redisNumbers); ok {
 			entry.Replicas, entry.ReadyReplicas, entry.UpdatedReplicas = fleet.Count(seen.replicas), fleet.Count(seen.ready), fleet.Count(seen.updated)
+			entry.Primary, entry.Failovers = seen.primary, fleet.Count(seen.failovers)
+			if seen.last > 0 {
+				entry.LastFailoverTime = &metav1.Time{Time: time.Unix(seen.last, 0)}
+			}
 		}
 		status.Clusters = append(status.Clusters, entry)
 	}
