@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the images of `make e2e` in E2E_DIR/images without a container engine: the sandbox, Redis from Debian's packages
-# under two names, so that there is something to update to, Redis 8 and Valkey where they can be had, and the manager. Each
-# is packed once per content.
+# under two names, so that there is something to update to, HAProxy, Redis 8 and Valkey where they can be had, and the
+# manager. Each is packed once per content.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 : "${E2E_DIR:?}"
@@ -23,10 +23,13 @@ in_trixie() {
 	apt get update --error-on=any >"$IMAGES/apt.log" 2>&1
 }
 
-# packages lists the Debian packages that a server consists of: itself, its client, a shell and libraries.
+# packages lists the Debian packages that a server consists of: itself, its client, a shell, sleep and timeout, and
+# libraries.
 packages() { # <engine>
-	apt get install --simulate --no-install-recommends "$1-server" "$1-tools" dash 2>/dev/null | awk '$1 == "Inst" {print $2}' |
-		grep -E "^(lib|zlib|dash$|$1-)" | grep -v '^libperl'
+	local programs=("$1-server" "$1-tools")
+	[[ $1 != haproxy ]] || programs=(haproxy)
+	apt get install --simulate --no-install-recommends "${programs[@]}" dash coreutils 2>/dev/null | awk '$1 == "Inst" {print $2}' |
+		grep -E "^(lib|zlib|dash$|coreutils$|$1)" | grep -v '^libperl'
 }
 
 # fetch_debs downloads the packages of a server without installing anything on this machine.
@@ -56,25 +59,43 @@ copy_libraries() { # <packages' root> <image's root> <program...>
 	done
 }
 
+# programs_of copies the programs of a server from its packages.
+programs_of() { # <engine> <packages' root> <image's root>
+	local program
+	if [[ $1 == haproxy ]]; then
+		cp -L "$2/usr/sbin/haproxy" "$3/usr/bin/haproxy"
+	else
+		# The server is one program under several names.
+		program=$2/usr/bin/$1-server
+		[[ -f $program && ! -L $program ]] || program=$2/usr/bin/$1-check-rdb
+		cp -L "$program" "$3/usr/bin/$1-server"
+		cp -L "$2/usr/bin/$1-cli" "$3/usr/bin/$1-cli"
+	fi
+	cp -L "$(find "$2" -name dash -type f -perm -u+x | head -n 1)" "$3/bin/sh"
+	for program in sleep timeout; do
+		cp -L "$(find "$2" -name "$program" -type f -perm -u+x | head -n 1)" "$3/usr/bin/$program"
+	done
+}
+
 # server_root makes the root of the image of a server in a folder.
 server_root() { # <engine> <folder>
-	local engine=$1 from=$IMAGES/debs/root to=$IMAGES/$2 deb program
+	local engine=$1 from=$IMAGES/debs/root to=$IMAGES/$2 deb
 	rm -rf "$IMAGES/debs" "$to"
 	mkdir -p "$IMAGES/debs/root" "$to"/{usr/bin,usr/lib,bin,etc,data,tmp,run,proc,sys,dev}
-	(fetch_debs "$engine") >"$IMAGES/apt.log" 2>&1 || { tail -n 5 "$IMAGES/apt.log" >&2 && die "apt-get cannot download Debian's $engine-server: the log is $IMAGES/apt.log"; }
+	(fetch_debs "$engine") >"$IMAGES/apt.log" 2>&1 || { tail -n 5 "$IMAGES/apt.log" >&2 && die "apt-get cannot download Debian's packages of $engine: the log is $IMAGES/apt.log"; }
 	for deb in "$IMAGES"/debs/*.deb; do dpkg-deb -x "$deb" "$from"; done
-	# The server is one program under several names.
-	program=$from/usr/bin/$engine-server
-	[[ -f $program && ! -L $program ]] || program=$from/usr/bin/$engine-check-rdb
-	cp -L "$program" "$to/usr/bin/$engine-server"
-	cp -L "$from/usr/bin/$engine-cli" "$to/usr/bin/$engine-cli"
-	cp -L "$(find "$from" -name dash -type f -perm -u+x | head -n 1)" "$to/bin/sh"
-	copy_libraries "$from" "$to" "$to/usr/bin/$engine-server" "$to/usr/bin/$engine-cli" "$to/bin/sh"
+	programs_of "$engine" "$from" "$to"
+	copy_libraries "$from" "$to" "$to"/usr/bin/* "$to/bin/sh"
 	printf 'root:x:0:0:root:/:/bin/sh\n%s:x:999:999:%s:/data:/bin/sh\n' "$engine" "$engine" >"$to/etc/passwd"
 	printf 'root:x:0:\n%s:x:999:\n' "$engine" >"$to/etc/group"
 	printf '/usr/lib\n' >"$to/etc/ld.so.conf"
 	/sbin/ldconfig -r "$to"
-	chroot "$to" "/usr/bin/$engine-server" --version >"$IMAGES/$2.version"
+	if [[ $engine == haproxy ]]; then
+		chroot "$to" /usr/bin/haproxy -v >"$IMAGES/$2.version"
+	else
+		chroot "$to" "/usr/bin/$engine-server" --version >"$IMAGES/$2.version"
+	fi
+	chroot "$to" /bin/sh -c 'timeout 1 sleep 0'
 	rm -rf "$IMAGES/debs"
 }
 
@@ -93,6 +114,10 @@ if [[ ! -s $IMAGES/redis.tar || ! -s $IMAGES/redis-next.tar ]]; then
 	server_root redis redis
 	pack redis redis-next localhost/redis:next /usr/bin/redis-server 999:999 next
 	pack redis redis localhost/redis:e2e /usr/bin/redis-server 999:999 e2e
+fi
+if [[ ! -s $IMAGES/haproxy.tar ]]; then
+	server_root haproxy haproxy
+	pack haproxy haproxy localhost/haproxy:e2e /usr/bin/haproxy 999:999 e2e
 fi
 program pause localhost/pause:e2e
 program manager localhost/flotilla-manager:e2e

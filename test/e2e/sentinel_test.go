@@ -1,0 +1,217 @@
+// Copyright The Flotilla Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+)
+
+// crashLoss is how many writes a crash of the primary may cost: what no replica had received, some milliseconds of
+// connections that write one key after the other.
+const crashLoss = 50
+
+// sentinelScenarios are what a Redis in mode Sentinel must survive. All its Pods are on the one node of their cluster.
+var sentinelScenarios = []scenario{
+	{name: "sentinel: primary Pod deleted under load", run: deleteSentinelPrimary},
+	{name: "sentinel: replica Pod deleted under load", run: deleteSentinelReplica},
+	{name: "sentinel: primary process killed", run: killSentinelProcess, machines: true},
+	{name: "sentinel: primary Pod deleted by force", run: forceSentinelPrimary},
+	{name: "sentinel: image rolled out under load", run: rollSentinelImage},
+	{name: "sentinel: all Pods deleted at once", run: deleteAllSentinels},
+	{name: "sentinel: node rebooted", run: rebootSentinels, machines: true},
+}
+
+// TestSentinel breaks a Redis in mode Sentinel.
+func TestSentinel(t *testing.T) {
+	if testing.Short() {
+		notRun(t, "mode Sentinel", "only the short selection was asked for")
+	}
+	w := connect(t)
+	if w.proxy == "" {
+		notRun(t, "mode Sentinel", "there is no image of HAProxy: Debian's packages are out of reach, and E2E_IMAGE_HAPROXY is not set")
+	}
+	r := w.create(t, "e2e-sentinel", w.members, flotillav1.RedisSpec{
+		Mode: flotillav1.RedisModeSentinel, Image: w.image, Replicas: new(int32(3)), Proxy: &flotillav1.RedisProxy{Image: w.proxy},
+	})
+	primary, failovers := r.leader(t)
+	say("     %-52s the primary is %s, %d failovers", "sentinel: created", primary, failovers)
+	runAll(t, sentinelScenarios, story{instance: r, whenBroken: func(*testing.T) {}, full: true}, "")
+	t.Run("no password anywhere", r.noPasswordAnywhere)
+	r.remove(t)
+}
+
+// leader waits until the member knows the primary, and returns it and the number of failovers.
+func (r *instance) leader(t *testing.T) (string, int32) {
+	t.Helper()
+	var primary string
+	var failovers int32
+	eventually(t, settleTime, "the primary is known", func(ctx context.Context) error {
+		seen, err := r.copyOf(ctx, r.member)
+		if err != nil {
+			return err
+		}
+		primary, failovers = seen.Status.Primary, seen.Status.Failovers
+		if primary == "" {
+			return fmt.Errorf("nobody has told")
+		}
+		return nil
+	})
+	return primary, failovers
+}
+
+// awaitFailovers waits until the member and the hub have counted so many.
+func (r *instance) awaitFailovers(t *testing.T, want int32) {
+	t.Helper()
+	eventually(t, settleTime, fmt.Sprintf("%d failovers are counted", want), func(ctx context.Context) error {
+		seen, err := r.copyOf(ctx, r.member)
+		if err != nil {
+			return err
+		}
+		if seen.Status.Failovers < want || seen.Status.Primary == "" {
+			return fmt.Errorf("%d, and the primary is %q", seen.Status.Failovers, seen.Status.Primary)
+		}
+		onHub, err := r.copyOf(ctx, r.hub)
+		if err != nil {
+			return err
+		}
+		for _, entry := range onHub.Status.Clusters {
+			if entry.Name == r.member.name && (entry.Failovers != seen.Status.Failovers || entry.Primary != seen.Status.Primary) {
+				return fmt.Errorf("the hub shows %d and %q", entry.Failovers, entry.Primary)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *story) primaryPod(t *testing.T) corev1.Pod {
+	t.Helper()
+	name, _ := s.leader(t)
+	var pod corev1.Pod
+	s.get(t, name, &pod)
+	return pod
+}
+
+func deleteSentinelPrimary(t *testing.T, s *story) {
+	const times = 10
+	s.tell("%d times", times)
+	s.mustKeepAll(t, func(w *writer) {
+		for range times {
+			_, failovers := s.leader(t)
+			pod := s.primaryPod(t)
+			s.drop(t, &corev1.Pod{}, pod.Name)
+			s.awaitReplaced(t, pod.Name, pod.UID)
+			s.awaitFailovers(t, failovers+1)
+			s.settle(t)
+			w.awaitWrites(t)
+		}
+	})
+}
+
+func deleteSentinelReplica(t *testing.T, s *story) {
+	w := s.mustKeepAll(t, func(*writer) {
+		primary, _ := s.leader(t)
+		for ordinal := range 3 {
+			name := fmt.Sprintf("%s-%d", redisName, ordinal)
+			if name == primary {
+				continue
+			}
+			var pod corev1.Pod
+			s.get(t, name, &pod)
+			s.drop(t, &corev1.Pod{}, name)
+			s.awaitReplaced(t, name, pod.UID)
+		}
+	})
+	w.mustFlow(t, "the primary was not touched")
+}
+
+// mayLoseLittle is underLoad for what ends the primary without a word.
+func (s *story) mayLoseLittle(t *testing.T, happen func(w *writer)) {
+	t.Helper()
+	if _, lost := s.underLoad(t, happen); lost > crashLoss {
+		t.Errorf("%d acknowledged writes were lost, more than the last milliseconds have", lost)
+	} else if lost > 0 {
+		s.forget()
+	}
+}
+
+func killSentinelProcess(t *testing.T, s *story) {
+	s.mayLoseLittle(t, func(w *writer) {
+		for range 3 {
+			_, failovers := s.leader(t)
+			pod := s.primaryPod(t)
+			// The sentinel of the Pod is the same program, and is killed with it.
+			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server")
+			s.awaitFailovers(t, failovers+1)
+			s.settle(t)
+			w.awaitWrites(t)
+		}
+	})
+}
+
+func forceSentinelPrimary(t *testing.T, s *story) {
+	s.mayLoseLittle(t, func(*writer) {
+		_, failovers := s.leader(t)
+		pod := s.primaryPod(t)
+		if err := s.member.Delete(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); err != nil {
+			t.Fatalf("deleting Pod %q by force: %v", pod.Name, err)
+		}
+		s.awaitReplaced(t, pod.Name, pod.UID)
+		s.awaitFailovers(t, failovers+1)
+	})
+}
+
+// rollSentinelImage changes the primary exactly once.
+func rollSentinelImage(t *testing.T, s *story) {
+	primary, before := s.leader(t)
+	var seen deletions
+	s.mustKeepAll(t, func(*writer) {
+		stop := s.watchDeletions(t)
+		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Image = s.next })
+		s.awaitFailovers(t, before+1)
+		s.settle(t)
+		seen = stop()
+	})
+	s.tell("order %s, the primary was %s", strings.Join(seen.order, " "), primary)
+	if len(seen.order) != 3 || seen.order[2] != primary || seen.overlap != "" {
+		t.Errorf("the Pods were replaced in the order %v (away together: %q), want the primary %s last", seen.order, seen.overlap, primary)
+	}
+	if _, after := s.leader(t); after != before+1 {
+		t.Errorf("an update changed the primary %d times, want once", after-before)
+	}
+}
+
+func deleteAllSentinels(t *testing.T, s *story) {
+	s.mustKeepAll(t, func(*writer) {
+		before, err := s.pods(t.Context(), s.member)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range before {
+			s.drop(t, &corev1.Pod{}, name)
+		}
+		for name, pod := range before {
+			s.awaitReplaced(t, name, pod.UID)
+		}
+	})
+}
+
+// rebootSentinels kills everything on the node at once, and starts it again. The machine below keeps running.
+func rebootSentinels(t *testing.T, s *story) {
+	s.mayLoseLittle(t, func(*writer) {
+		s.machine(t, "stop", s.member.name)
+		time.Sleep(time.Second)
+		s.machine(t, "start", s.member.name)
+	})
+}
