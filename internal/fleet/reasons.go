@@ -29,6 +29,8 @@ var memberReasons = sets.New(
 	flotillav1.ReasonMembershipLoop, flotillav1.ReasonSelectorNotExact,
 	flotillav1.ReasonWaitingForApproval, flotillav1.ReasonPrunable, flotillav1.ReasonWritesRefused, flotillav1.ReasonLarger, flotillav1.ReasonPreviousRejected, flotillav1.ReasonPodsExist, flotillav1.ReasonCreatingPods,
 	flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck, flotillav1.ReasonFieldDropped,
+	flotillav1.ReasonPrimaryUnknown, flotillav1.ReasonTopologyUnknown, flotillav1.ReasonQuorumAtRisk, flotillav1.ReasonQuorumLost,
+	flotillav1.ReasonProxyDown, flotillav1.ReasonSingleNode, flotillav1.ReasonMigratingToSentinel,
 )
 
 // Reason returns the reason of a member if it is a known one, otherwise Other.

@@ -131,7 +131,7 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
 		"NodePool": "7 c0a157626b0c",
-		"Redis":    "7 8de5597debeb",
+		"Redis":    "8 f22bb47b0ba8",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)

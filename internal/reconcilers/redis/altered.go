@@ -65,13 +65,21 @@ func (s *state) answered(found *altered) bool {
 
 // decisive are the fields of a StatefulSet that determine the scripts, the configuration and the data of its Pods, and
 // by which Pods of the current spec are recognised.
-var decisive = []string{
-	"spec.template.metadata.annotations[" + flotillav1.AnnotationSpecHash + "]",
-	"spec.template.metadata.annotations[" + flotillav1.AnnotationConfig + "]",
+var decisive = append(decisiveFields(containerName, sentinelContainer, keeperContainer, proxyContainer),
+	"spec.template.metadata.annotations["+flotillav1.AnnotationSpecHash+"]",
+	"spec.template.metadata.annotations["+flotillav1.AnnotationConfig+"]",
+	"spec.template.metadata.labels["+flotillav1.LabelRedisProxy+"]",
 	"spec.template.spec.volumes",
-	"spec.template.spec.containers[" + containerName + "].command",
-	"spec.template.spec.containers[" + containerName + "].env",
-	"spec.template.spec.containers[" + containerName + "].volumeMounts",
+)
+
+func decisiveFields(containers ...string) []string {
+	var fields []string
+	for _, container := range containers {
+		for _, field := range []string{"command", "env", "volumeMounts"} {
+			fields = append(fields, "spec.template.spec.containers["+container+"]."+field)
+		}
+	}
+	return fields
 }
 
 // stopping returns the altered fields that forbid the replacement of Pods: the new Pod would start with other content

@@ -230,10 +230,14 @@ func replacePods(ctx context.Context, member cluster.Cluster, s *state, p plan, 
 		if err := readProbe(ctx, member.GetAPIReader(), seen, &view); err != nil {
 			return err
 		}
-		if view.risk, err = liveRisk(ctx, member.GetAPIReader(), s, view); err != nil {
+		live = append(live, view)
+	}
+	s.markPrimary(live)
+	for i := range live {
+		var err error
+		if live[i].risk, err = liveRisk(ctx, member.GetAPIReader(), s, live[i]); err != nil {
 			return err
 		}
-		live = append(live, view)
 	}
 	for _, now := range rolloutOf(s, p.hash, live).replace {
 		if !slices.ContainsFunc(p.rollout.replace, func(planned pod) bool { return planned.uid == now.uid }) {
@@ -262,12 +266,12 @@ func liveRisk(ctx context.Context, reader client.Reader, s *state, p pod) (*prob
 	return riskOf(&s.spec, p, now.claims[p.ordinal]), nil
 }
 
-// forgetForce removes the annotation that has allowed an empty primary to start. It applies to one volume, once.
+// forgetForce removes the annotation by which a person has chosen a primary, or accepted an empty one. It applies to one volume, once.
 func forgetForce(ctx context.Context, member client.Client, redis *flotillav1.Redis) error {
 	before := redis.DeepCopy()
-	delete(redis.Annotations, flotillav1.AnnotationForceEmptyPrimary)
+	delete(redis.Annotations, forceAnnotation(redis))
 	if err := member.Patch(ctx, redis, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner)); err != nil {
-		return fmt.Errorf("removing annotation %s: %w", flotillav1.AnnotationForceEmptyPrimary, err)
+		return fmt.Errorf("removing annotation %s: %w", forceAnnotation(redis), err)
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 		return is(flotillav1.ConditionReady, false, reason, message)
 	}
 	reason, message := refusal(failure)
-	primary, found := s.podAt(0)
+	primary, found := s.primary()
+	empty, blocked := emptyPod(s)
 	switch {
 	case p.stop != nil:
 		return no(p.stop.reason, p.stop.message)
@@ -29,10 +30,16 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 		return no(p.rollout.reason, p.rollout.blocked)
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionReady, true, flotillav1.ReasonScaledToZero, "No replicas are requested")
-	case found && primary.emptyVolume != "":
-		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, primary))
+	case blocked:
+		return no(flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, empty))
+	case isSentinel(&s.spec) && !found:
+		if reason, message := unknownPrimary(s); reason != "" {
+			return no(reason, message)
+		}
 	case !found || !primary.ready:
 		return no(flotillav1.ReasonPrimaryNotReady, primarySentence(s))
+	}
+	switch {
 	case c.ready < *s.spec.Replicas:
 		return no(flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
 	case c.updated < *s.spec.Replicas:
@@ -67,7 +74,13 @@ func progressing(s *state, p plan, c counts, failure error) metav1.Condition {
 
 // degraded reports what is wrong with the Pods: first the primary, then problems that do not resolve by themselves.
 func degraded(s *state, c counts) metav1.Condition {
-	if c.ready == *s.spec.Replicas {
+	reason, message := quorum(s)
+	switch {
+	case reason == flotillav1.ReasonQuorumLost:
+		return is(flotillav1.ConditionDegraded, true, reason, message+"; "+notReadySentence(s, c))
+	case c.ready == *s.spec.Replicas && reason != "":
+		return is(flotillav1.ConditionDegraded, true, reason, message)
+	case c.ready == *s.spec.Replicas:
 		return is(flotillav1.ConditionDegraded, false, flotillav1.ReasonNone, "Every desired Pod is Ready")
 	}
 	condition := is(flotillav1.ConditionDegraded, true, flotillav1.ReasonReplicasNotReady, notReadySentence(s, c))
@@ -75,12 +88,14 @@ func degraded(s *state, c counts) metav1.Condition {
 		condition.Reason = ill.reason
 	} else if s.absent.overdue(s.now) {
 		condition.Reason = flotillav1.ReasonPodNotCreated
+	} else if reason != "" {
+		condition.Reason, condition.Message = reason, message+"; "+condition.Message
 	}
 	return condition
 }
 
 func primaryAvailable(s *state) metav1.Condition {
-	primary, found := s.podAt(0)
+	primary, found := s.primary()
 	switch {
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are requested")
@@ -89,6 +104,8 @@ func primaryAvailable(s *state) metav1.Condition {
 			"Pod %s is Ready and refuses writes: %d replicas are Ready, and replication.minReplicasToWrite is %d", primary.name, followers(s), s.spec.Replication.MinReplicasToWrite))
 	case found && primary.ready:
 		return is(flotillav1.ConditionPrimaryAvailable, true, flotillav1.ReasonPrimaryReady, "Pod "+primary.name+" is Ready")
+	case !found && isSentinel(&s.spec):
+		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonPrimaryUnknown, unknownSentence)
 	default:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonPrimaryNotReady, primarySentence(s))
 	}
@@ -96,7 +113,8 @@ func primaryAvailable(s *state) metav1.Condition {
 
 // followers counts the replicas that are Ready, which means linked to the primary and in sync.
 func followers(s *state) int32 {
-	return int32(len(filter(s.pods, func(p pod) bool { return p.ordinal > 0 && p.ready })))
+	primary := s.primaryOrdinal(s.pods)
+	return int32(len(filter(s.pods, func(p pod) bool { return p.ordinal != primary && p.ready })))
 }
 
 // configApplied reports whether Pods are being replaced. A rollout lasts until every Pod is Ready again; only the
@@ -126,8 +144,8 @@ func rolloutBlocked(p plan) metav1.Condition {
 }
 
 func emptyPrimaryBlocked(s *state) metav1.Condition {
-	if primary, found := s.podAt(0); found && primary.emptyVolume != "" {
-		return is(flotillav1.ConditionEmptyPrimaryBlocked, true, flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, primary))
+	if empty, found := emptyPod(s); found {
+		return is(flotillav1.ConditionEmptyPrimaryBlocked, true, flotillav1.ReasonPrimaryVolumeEmpty, emptySentence(s, empty))
 	}
 	return is(flotillav1.ConditionEmptyPrimaryBlocked, false, flotillav1.ReasonNone, "The primary has not refused its volume")
 }
@@ -146,6 +164,8 @@ func dataAtRisk(s *state) metav1.Condition {
 		return risk(flotillav1.ReasonEphemeral, "Data is lost with its Pods because storage is an EmptyDir")
 	case s.spec.Persistence.Mode == flotillav1.RedisPersistenceNone:
 		return risk(flotillav1.ReasonPersistenceDisabled, "Data is lost at each restart because nothing is written to storage")
+	case onFewNodes(s):
+		return risk(flotillav1.ReasonSingleNode, fmt.Sprintf("Pods 0 to %d run on fewer than %d nodes, so that one lost node can stop failover and all writes", voters-1, voters))
 	case redisspec.MaxMemory(&s.spec) == 0:
 		return risk(flotillav1.ReasonMaxMemoryUnset, "Neither memory.maxMemory nor a memory limit is set, so Redis may be killed when its node runs out of memory")
 	default:

@@ -59,6 +59,10 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 	// that connects to the address of a deleted primary gets no answer, not even a refusal: it times out and finds the new
 	// Pod after this time instead of a minute.
 	out.WriteString("repl-diskless-sync-delay 1\nrepl-timeout 15\n")
+	if isSentinel(s) {
+		// The Pod that was not promoted continues from the backlog of the new primary instead of copying everything.
+		out.WriteString("repl-backlog-size 64mb\n")
+	}
 	for _, directive := range slices.Sorted(maps.Keys(s.Config)) {
 		fmt.Fprintf(&out, "%s %s\n", directive, s.Config[directive])
 	}
@@ -91,6 +95,10 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 		"shutdown-timeout 10",
 	} {
 		out.WriteString(line + "\n")
+	}
+	if isSentinel(s) {
+		// Without it a primary whose replicas do not follow would not end on SIGTERM.
+		out.WriteString("shutdown-on-sigterm force\n")
 	}
 	if s.Replication.MinReplicasToWrite > 0 {
 		fmt.Fprintf(&out, "min-replicas-to-write %d\nmin-replicas-max-lag %d\n", s.Replication.MinReplicasToWrite, s.Replication.MinReplicasMaxLagSeconds)

@@ -7,9 +7,9 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +41,10 @@ const (
 func renderConfigMap(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.ConfigMap {
 	data := map[string]string{keyConfig: renderConfig(s), keySettings: renderSettings(redis, s)}
 	maps.Copy(data, scripts())
+	if isSentinel(s) {
+		data[keySettings] += renderSentinelSettings(redis, s)
+		maps.Copy(data, sentinelScripts())
+	}
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: childMeta(redis, configName(redis.Name, redisspec.ShortHash(data))),
@@ -239,27 +243,36 @@ func configMapsOf(volumes []corev1.Volume) []string {
 	return names
 }
 
-// scriptFiles are the scripts of the Pods. They only use builtins of a POSIX shell, the server and its client.
+// scriptFiles are the scripts of the Pods. They only use builtins of a POSIX shell, the server and its client. In mode
+// Sentinel, those of its folder replace those of the same name.
 //
-//go:embed scripts/*.sh
+//go:embed scripts/*.sh scripts/sentinel/*.sh
 var scriptFiles embed.FS
 
-// scripts returns the scripts by file name. The map must not be modified.
-var scripts = sync.OnceValue(func() map[string]string {
-	found := map[string]string{}
-	err := fs.WalkDir(scriptFiles, "scripts", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := scriptFiles.ReadFile(path)
-		found[entry.Name()] = string(content)
-		return err
-	})
+// scripts and sentinelScripts return scripts by file name. The maps must not be modified.
+var (
+	scripts         = sync.OnceValue(func() map[string]string { return readScripts("scripts") })
+	sentinelScripts = sync.OnceValue(func() map[string]string { return readScripts("scripts/sentinel") })
+)
+
+func readScripts(folder string) map[string]string {
+	entries, err := scriptFiles.ReadDir(folder)
 	if err != nil {
 		panic("reading embedded scripts: " + err.Error())
 	}
+	found := map[string]string{}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			continue
+		}
+		content, err := scriptFiles.ReadFile(path.Join(folder, entry.Name()))
+		if err != nil {
+			panic("reading embedded scripts: " + err.Error())
+		}
+		found[entry.Name()] = string(content)
+	}
 	return found
-})
+}
 
 // topology is the recorded state, which is not rendered from the spec. It is stored in a ConfigMap of the member, so
 // that it survives a change of the manager. The start script sources it as shell variables.
@@ -270,6 +283,11 @@ type topology struct {
 	passwordGenerated bool
 	// addresses are the cluster IPs of the Services, by suffix.
 	addresses map[string]string
+
+	// The others are of mode Sentinel only. known reports whether the record is of this mode, migrating whether Pods may
+	// still be of mode Replication, and forcedPrimary is the ordinal of the Pod that a person has chosen, or "".
+	known, migrating bool
+	forcedPrimary    string
 }
 
 const (
@@ -277,10 +295,13 @@ const (
 	keyForce             = "FORCE_EMPTY_PRIMARY"
 	keyPasswordGenerated = "PASSWORD_GENERATED"
 	prefixAddress        = "ADDRESS_"
+	keyAddresses         = "ADDRESSES"
+	keyMigrating         = "MIGRATING"
+	keyForcePrimary      = "FORCE_PRIMARY"
 )
 
 // addressSuffixes are the Services whose addresses are restored.
-var addressSuffixes = []string{suffixPrimary, suffixOrdinal0, suffixAny}
+var addressSuffixes = []string{suffixPrimary, suffixOrdinal0, "1", "2", "3", "4", "5", "6", "7", "8", suffixAny}
 
 // parseTopology parses the record in topology.env. Unknown content counts as not recorded.
 func parseTopology(text string) topology {
@@ -292,6 +313,8 @@ func parseTopology(text string) topology {
 			t.initialized = value == "true"
 		case key == keyPasswordGenerated:
 			t.passwordGenerated = value == "true"
+		case key == keyMigrating:
+			t.known, t.migrating = true, value == "true"
 		case strings.HasPrefix(key, prefixAddress):
 			suffix := strings.ToLower(strings.TrimPrefix(key, prefixAddress))
 			if _, err := netip.ParseAddr(value); err == nil && slices.Contains(addressSuffixes, suffix) {
@@ -322,6 +345,9 @@ func renderTopology(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology
 	fmt.Fprintf(&out, "%s=%t\n", keyPasswordGenerated, t.passwordGenerated)
 	for _, suffix := range slices.Sorted(maps.Keys(t.addresses)) {
 		fmt.Fprintf(&out, "%s%s=%s\n", prefixAddress, strings.ToUpper(suffix), t.addresses[suffix])
+	}
+	if isSentinel(s) {
+		fmt.Fprintf(&out, "%s=\"%s\"\n%s=%t\n%s=%s\n", keyAddresses, strings.Join(t.ordinals(), " "), keyMigrating, t.migrating, keyForcePrimary, t.forcedPrimary)
 	}
 	return out.String()
 }

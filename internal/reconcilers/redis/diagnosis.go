@@ -20,6 +20,8 @@ const (
 	emptyPrefix = "EmptyPrimaryBlocked: "
 	// waitPrefix begins the termination message of a start script that has to be retried.
 	waitPrefix = "Waiting: "
+	// topologyPrefix begins the output of the readiness probe of a server that waits because its sentinel knows no primary.
+	topologyPrefix = "TopologyUnknown: "
 	// diskPrefix begins the termination message of a server that cannot write to its volume.
 	diskPrefix = "DiskFull: "
 	// oomReason is the kubelet's reason for a container that was killed because of its memory limit.

@@ -20,7 +20,7 @@ import (
 // alarming are reasons of Ready that are recorded as warnings.
 var alarming = []string{
 	flotillav1.ReasonNameConflict, flotillav1.ReasonAuthLost, flotillav1.ReasonSecretMissing, flotillav1.ReasonPreviousRejected, flotillav1.ReasonConfigRejected,
-	flotillav1.ReasonForbidden, flotillav1.ReasonChildRejected, flotillav1.ReasonPrimaryVolumeEmpty,
+	flotillav1.ReasonForbidden, flotillav1.ReasonChildRejected, flotillav1.ReasonPrimaryVolumeEmpty, flotillav1.ReasonTopologyUnknown,
 }
 
 // ills are reasons of Degraded and StorageReady that do not resolve by themselves.
@@ -28,6 +28,7 @@ var ills = []string{
 	flotillav1.ReasonUnschedulable, flotillav1.ReasonImageUnavailable, flotillav1.ReasonContainerNotCreated, flotillav1.ReasonCrashing,
 	flotillav1.ReasonOOMKilled, flotillav1.ReasonDiskFull, flotillav1.ReasonSnapshotFailed, flotillav1.ReasonPodNotCreated, flotillav1.ReasonNodeLost, flotillav1.ReasonTerminationStuck,
 	flotillav1.ReasonVolumeLost, flotillav1.ReasonVolumeDeleting, flotillav1.ReasonExpansionRefused, flotillav1.ReasonExpansionInfeasible,
+	flotillav1.ReasonProxyDown,
 }
 
 // deeds returns the events for what the pass has done. setUp reports whether all children of this spec existed before.
@@ -75,6 +76,7 @@ func transitions(s *state, before, after flotillav1.RedisStatus) []clusters.Even
 	for _, name := range recreatedPods(s, before) {
 		events = append(events, event(corev1.EventTypeNormal, "PodRecreated", "Heal", podReference(s.redis, name), "Pod %s was deleted and is created again", name))
 	}
+	events = append(events, sentinelEvents(s, before, after)...)
 	return append(events, conditionEvents(s, before, after)...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,6 +44,7 @@ func TestRenderStatefulSet_to_the_letter(t *testing.T) {
 			s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 			s.ImagePullPolicy, s.TerminationGracePeriodSeconds = "Always", ptr.To[int64](90)
 		},
+		"statefulset-sentinel": sentinelSpec,
 		"statefulset-in-memory": func(s *flotillav1.RedisSpec) {
 			s.Storage.Type, s.Persistence.Mode, s.Auth.Mode, s.PodAntiAffinity = "EmptyDir", "None", "Disabled", "Disabled"
 		},
@@ -50,23 +52,79 @@ func TestRenderStatefulSet_to_the_letter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redis := redisOf(mutate)
 			s := redisspec.Of(redis)
-			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)))
+			config := renderConfigMap(redis, &s).Name
+			if isSentinel(&s) {
+				// Its scripts change without a change of anything else.
+				config = configName(redis.Name, "hash")
+			}
+			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", config, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err := os.WriteFile(path, got, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("the StatefulSet differs from %s; -update writes it (-want +got):\n%s", path, diff)
-			}
+			compareGolden(t, name+".yaml", string(got))
 		})
+	}
+}
+
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; -update writes it (-want +got):\n%s", path, diff)
+	}
+}
+
+func sentinelSpec(s *flotillav1.RedisSpec) {
+	s.Mode, s.Replicas = flotillav1.RedisModeSentinel, ptr.To[int32](3)
+}
+
+// TestRenderSentinel_to_the_letter shows in testdata what else differs in mode Sentinel: the Services, while the mode
+// changes and afterwards, the settings, the record, and the configuration.
+func TestRenderSentinel_to_the_letter(t *testing.T) {
+	redis := redisOf(sentinelSpec)
+	s := redisspec.Of(redis)
+	for name, topology := range map[string]serviceTopology{
+		"sentinel-services.yaml": {}, "sentinel-services-changing.yaml": {direct: true}, "sentinel-services-of-five.yaml": {ordinals: 5},
+	} {
+		var text strings.Builder
+		for _, service := range renderServices(redis, &s, topology) {
+			got, err := yaml.Marshal(map[string]any{service.Name: fields(service)["spec"]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(got)
+		}
+		compareGolden(t, name, text.String())
+	}
+	data := renderConfigMap(redis, &s).Data
+	compareGolden(t, "sentinel-settings.env", data[keySettings])
+	compareGolden(t, "sentinel-redis.conf", data[keyConfig])
+	record := topology{initialized: true, passwordGenerated: true, migrating: true, forcedPrimary: "2", addresses: map[string]string{
+		suffixPrimary: "10.0.0.9", suffixAny: "10.0.0.8", "0": "10.0.0.10", "1": "10.0.0.11", "2": "10.0.0.12", "4": "10.0.0.14",
+	}}
+	text := renderTopology(redis, &s, record, false)
+	compareGolden(t, "sentinel-topology.env", text)
+	record.forcedPrimary, record.known = "", true
+	if diff := cmp.Diff(record, parseTopology(text), cmp.AllowUnexported(topology{})); diff != "" {
+		t.Errorf("the record is read differently (-want +got):\n%s", diff)
+	}
+	for script, content := range sentinelScripts() {
+		if data[script] != content {
+			t.Errorf("the ConfigMap has another %s", script)
+		}
+	}
+	for _, container := range renderPodSpec(redis, &s, "config").Containers {
+		if script := filepath.Base(container.Command[1]); data[script] == "" {
+			t.Errorf("container %s starts with %s, which is not in the ConfigMap", container.Name, script)
+		}
 	}
 }

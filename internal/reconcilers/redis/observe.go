@@ -101,6 +101,9 @@ type pod struct {
 	resources corev1.ResourceRequirements
 	port      int32
 	ready     bool
+	// primary reports whether it is the primary. The plan sets it.
+	primary bool
+	besides
 	// changed is when ready last changed.
 	changed time.Time
 	// probed reports whether its server runs but fails its readiness probe, whose output is only in events.
@@ -125,7 +128,7 @@ func observe(ctx context.Context, member cluster.Cluster, redis *flotillav1.Redi
 	if err := s.observeBudget(ctx, member); err != nil {
 		return nil, err
 	}
-	for _, service := range renderServices(redis, &s.spec) {
+	for _, service := range s.renderServices() {
 		live, err := readChild(ctx, member, s, service.Name, &corev1.Service{})
 		if err != nil {
 			return nil, err

@@ -72,6 +72,7 @@ func planFor(s *state) plan {
 		}
 	}
 	p.hash = redisspec.PodHash(&s.spec, s.password.versions()...)
+	s.markPrimary(s.pods)
 	for i := range s.pods {
 		s.pods[i].risk = riskOf(&s.spec, s.pods[i], s.claims[s.pods[i].ordinal])
 	}
@@ -81,7 +82,7 @@ func planFor(s *state) plan {
 		return p
 	}
 	config := renderConfigMap(s.redis, &s.spec)
-	startable := s.startable(config)
+	startable := s.startable(config) && s.addressed()
 	p.changes, p.altered = planChanges(s, p.hash, config, startable)
 	p.compared = true
 	atRest := startable && settled(s, p.changes)
@@ -93,10 +94,8 @@ func planFor(s *state) plan {
 	if s.password.keep != nil {
 		p.mark = append(p.mark, *s.password.keep)
 	}
-	if keepsData(&s.spec) {
-		primary, found := s.podAt(0)
-		p.forgetForce = forceEmptyPrimary(s) && found && primary.ready
-	}
+	primary, found := s.primary()
+	p.forgetForce = found && primary.ready && (keepsData(&s.spec) && forceEmptyPrimary(s) || forcedPrimary(s) != "")
 	// A Pod that is deleted now must be created from the template of this spec, so the StatefulSet controller must have
 	// observed it.
 	if !atRest {
@@ -107,7 +106,8 @@ func planFor(s *state) plan {
 
 // riskOf returns the problem that forbids replacing a Pod, or nil.
 func riskOf(s *flotillav1.RedisSpec, p pod, claim *corev1.PersistentVolumeClaim) *problem {
-	return cmp.Or(volumeRisk(s, p.name, p.ordinal, claim), memoryRisk(s, p))
+	// In mode Sentinel any Pod can become the primary.
+	return cmp.Or(volumeRisk(s, p.name, p.primary || isSentinel(s), claim), memoryRisk(s, p))
 }
 
 // stopFor returns the problem that forbids any change, or nil.
@@ -187,11 +187,14 @@ func initializedClaim(s *state) bool {
 func currentTopology(s *state) topology {
 	t := topology{initialized: s.recorded.initialized, passwordGenerated: s.recorded.passwordGenerated, addresses: map[string]string{}}
 	if keepsData(&s.spec) {
-		primary, found := s.podAt(0)
+		primary, found := s.primary()
 		t.initialized = t.initialized || initializedClaim(s) || (found && primary.ready)
 	}
 	if s.spec.Auth.Mode == flotillav1.RedisAuthPassword && s.spec.Auth.SecretRef == nil {
 		t.passwordGenerated = true
+	}
+	if isSentinel(&s.spec) {
+		t.migrating, t.forcedPrimary = migrating(s), forcedPrimary(s)
 	}
 	maps.Copy(t.addresses, s.recorded.addresses)
 	for _, suffix := range addressSuffixes {
@@ -205,7 +208,7 @@ func currentTopology(s *state) topology {
 // forceEmptyPrimary reports whether a person has accepted that this volume is empty.
 func forceEmptyPrimary(s *state) bool {
 	claim := s.claims[0]
-	return claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
+	return !isSentinel(&s.spec) && claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
 }
 
 // planChanges returns the changes to apply, and the objects that stay altered because the member stores them so.
@@ -235,7 +238,7 @@ func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool
 		changes = append(changes, change{kind: kind, desired: desired, uid: live.GetUID(), sent: applied})
 		return nil
 	}
-	for _, desired := range renderServices(s.redis, &s.spec) {
+	for _, desired := range s.renderServices() {
 		live, exists := s.services[desired.Name]
 		if created := add(desired, live, exists); created != nil && desired.Spec.ClusterIP == "" {
 			created.address = s.recorded.addresses[strings.TrimPrefix(desired.Name, s.redis.Name+"-")]

@@ -32,6 +32,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		changed:         seen.CreationTimestamp.Time,
 		deleting:        seen.DeletionTimestamp != nil,
 	}
+	view.besides = besideServer(seen)
 	if view.deleting {
 		view.ends = seen.DeletionTimestamp.Time
 	}
@@ -48,7 +49,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 		view.changed = condition.LastTransitionTime.Time
 	}
 	if !view.ready {
-		view.diagnosis = diagnose(seen)
+		view.diagnosis = cmp.Or(diagnoseBeside(seen), diagnose(seen))
 		view.probed = probed(seen, view.ready)
 	}
 	return view, true

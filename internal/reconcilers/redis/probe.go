@@ -61,6 +61,13 @@ func explain(known diagnosis, seen *corev1.Pod, events []eventsv1.Event) diagnos
 		if wasReady(seen) {
 			known.unwritten = "its server was Ready and still runs, and no event of its readiness probe says why it is not Ready"
 		}
+	case strings.HasPrefix(said, emptyPrefix):
+		message := strings.TrimSpace(strings.TrimPrefix(said, emptyPrefix))
+		known = diagnosis{reason: flotillav1.ReasonPrimaryVolumeEmpty, why: flotillav1.ConditionEmptyPrimaryBlocked, broken: true, emptyVolume: message}
+	case strings.HasPrefix(said, topologyPrefix):
+		known = diagnosis{reason: flotillav1.ReasonTopologyUnknown, why: "its start waits: " + clause(strings.TrimPrefix(said, topologyPrefix)), broken: true}
+	case strings.HasPrefix(said, waitPrefix):
+		known = diagnosis{why: "its start waits: " + clause(strings.TrimPrefix(said, waitPrefix))}
 	case strings.HasPrefix(said, diskPrefix+rewrittenMark):
 		known = diagnosis{reason: flotillav1.ReasonDiskFull, why: "its volume was full, and its append-only file is rewritten because a restart could not read it; writes are taken; make more room if this lasts"}
 		known.unwritten = "a restart could not read its append-only file, which is being rewritten"
@@ -131,7 +138,7 @@ func wasReady(seen *corev1.Pod) bool {
 // Waiting loses nothing. Stopping the server does, because a server that cannot write exits without having written its
 // data, by itself or killed after the grace period.
 func memoryRisk(s *flotillav1.RedisSpec, p pod) *problem {
-	if !keepsData(s) || p.ordinal != 0 || p.unwritten == "" {
+	if !keepsData(s) || !p.primary || p.unwritten == "" {
 		return nil
 	}
 	reason := p.reason

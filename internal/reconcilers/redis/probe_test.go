@@ -97,7 +97,7 @@ func TestMemoryRisk(t *testing.T) {
 				redis = redisOf(tc.mutate)
 			}
 			s := redisspec.Of(redis)
-			p := pod{name: "web", ordinal: tc.ordinal}
+			p := pod{name: "web", ordinal: tc.ordinal, primary: tc.ordinal == 0}
 			p.unwritten = tc.unwritten
 			if got := memoryRisk(&s, p); (got != nil) != tc.want || (got != nil && got.reason == "") {
 				t.Errorf("the risk is %v, want one: %t", got, tc.want)

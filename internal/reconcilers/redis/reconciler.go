@@ -64,6 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err := member.GetClient().Get(ctx, req.NamespacedName, redis); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.answers.keep(req, nil)
+			leaders.forget(req)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -117,6 +118,7 @@ func (r *Reconciler) pass(ctx context.Context, req clusters.Request, member clus
 	err = writeStatus(ctx, member.GetClient(), redis, after)
 	if err == nil {
 		events = append(events, transitions(s, before, after)...)
+		leaders.note(req, s, after)
 	}
 	for _, event := range events {
 		r.Recorder.Record(clusterName, redis, event)

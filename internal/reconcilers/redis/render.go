@@ -16,7 +16,7 @@ import (
 const portName = "redis"
 
 // renderServices renders the Services, sorted by name.
-func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.Service {
+func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t serviceTopology) []*corev1.Service {
 	primary := map[string]string{flotillav1.LabelRedis: redis.Name, "statefulset.kubernetes.io/pod-name": podName(redis.Name, 0)}
 	all := selectorLabels(redis.Name)
 
@@ -27,11 +27,15 @@ func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec) []*corev1.
 	toAny := renderService(redis, s, suffixAny, all, false)
 	headless := renderService(redis, s, suffixHeadless, all, true)
 	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	services := []*corev1.Service{ordinal0, toAny, headless, toPrimary}
+	if isSentinel(s) {
+		services = addSentinelServices(services, redis, s, t)
+	}
 	for _, open := range []*corev1.Service{toPrimary, toAny} {
 		open.Spec.Type = s.Service.Type
 		open.Annotations = plain(s.Service.Annotations)
 	}
-	return []*corev1.Service{ordinal0, toAny, headless, toPrimary}
+	return services
 }
 
 // plain returns metadata of a spec as that of an object; nil if there is none.

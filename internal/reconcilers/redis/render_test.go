@@ -147,7 +147,7 @@ func TestRender_no_password_outside_the_secret(t *testing.T) {
 		t.Fatal(err)
 	}
 	rendered := []any{
-		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, redisspec.PodHash(&s, version), renderConfigMap(redis, &s).Name, nil), renderBudget(redis), renderServices(redis, &s),
+		renderConfigMap(redis, &s), renderRecord(redis, &s, topology{}, false), renderStatefulSet(redis, &s, redisspec.PodHash(&s, version), renderConfigMap(redis, &s).Name, nil), renderBudget(redis), renderServices(redis, &s, serviceTopology{}),
 	}
 	raw, err := json.Marshal(rendered)
 	if err != nil {

@@ -31,11 +31,12 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 	after.DesiredReplicas = *s.spec.Replicas
 	c := count(s, p, before)
 	after.Replicas, after.ReadyReplicas, after.UpdatedReplicas = int32(len(s.pods)), c.readyOfAll, c.updated
-	after.Members = members(s.pods)
+	after.Members = members(s)
 	after.Primary = ""
-	if *s.spec.Replicas > 0 {
-		after.Primary = podName(s.redis.Name, 0)
+	if ordinal := s.primaryOrdinal(s.pods); *s.spec.Replicas > 0 && ordinal != unknown {
+		after.Primary = podName(s.redis.Name, ordinal)
 	}
+	reportFailovers(&after, before, s)
 	// The selector marks that the Redis has been set up: from then on a missing child is recreated, not created.
 	if complete(s) {
 		after.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selectorLabels(s.redis.Name)})
@@ -61,6 +62,11 @@ func report(before flotillav1.RedisStatus, s *state, p plan, failure error) flot
 		set(&after.Conditions, is(flotillav1.ConditionObjectsAltered, true, flotillav1.ReasonFieldDropped, alteredSentence(p.altered)), s)
 	case p.compared:
 		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionObjectsAltered)
+	}
+	if migrating(s) {
+		set(&after.Conditions, is(flotillav1.ConditionModeChanging, true, flotillav1.ReasonMigratingToSentinel, migrationSentence(s)), s)
+	} else {
+		apimeta.RemoveStatusCondition(&after.Conditions, flotillav1.ConditionModeChanging)
 	}
 	if s.redis.Spec.Placement != nil {
 		set(&after.Conditions, is(flotillav1.ConditionPlacementIgnored, true, flotillav1.ReasonPlacementInMember, "Placement has an effect on the hub only"), s)
@@ -113,11 +119,12 @@ func count(s *state, p plan, before flotillav1.RedisStatus) counts {
 	return c
 }
 
-func members(pods []pod) []flotillav1.RedisMember {
+func members(s *state) []flotillav1.RedisMember {
 	var list []flotillav1.RedisMember
-	for _, p := range pods {
+	primary := s.primaryOrdinal(s.pods)
+	for _, p := range s.pods {
 		role := flotillav1.RedisRoleReplica
-		if p.ordinal == 0 {
+		if p.ordinal == primary {
 			role = flotillav1.RedisRolePrimary
 		}
 		if len(list) < maxMembers {
@@ -130,7 +137,7 @@ func members(pods []pod) []flotillav1.RedisMember {
 
 // complete reports whether every child exists.
 func complete(s *state) bool {
-	return s.statefulSet != nil && s.configMap != nil && s.record != nil && (s.budget != nil || !*s.spec.PodDisruptionBudget.Enabled) && len(s.services) == len(renderServices(s.redis, &s.spec))
+	return s.statefulSet != nil && s.configMap != nil && s.record != nil && (s.budget != nil || !*s.spec.PodDisruptionBudget.Enabled) && len(s.services) == len(s.renderServices())
 }
 
 // refusal returns the reason of an error that only a person can resolve, or "" for errors that are retried.

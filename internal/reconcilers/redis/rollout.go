@@ -38,7 +38,10 @@ func rolloutOf(s *state, hash string, pods []pod) rollout {
 	if s.absent.overdue(s.now) && len(next.replace) == 0 && next.blocked == "" {
 		next = pastAbsence(s, hash, pods)
 	}
-	primary := slices.IndexFunc(next.replace, func(p pod) bool { return p.ordinal == 0 && p.ready })
+	if isSentinel(&s.spec) {
+		next = pastSentinel(s, next, pods)
+	}
+	primary := slices.IndexFunc(next.replace, func(p pod) bool { return p.primary && p.ready })
 	if primary < 0 || s.spec.UpdateStrategy.Primary != flotillav1.RedisPrimarySupervised || s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] == hash {
 		return next
 	}
@@ -59,7 +62,7 @@ func planRollout(hash string, replicas int32, pods []pod, now time.Time) rollout
 
 func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollout {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p pod) bool { return p.ordinal >= replicas })
-	slices.SortFunc(pods, func(a, b pod) int { return int(b.ordinal) - int(a.ordinal) })
+	slices.SortFunc(pods, inOrder)
 
 	stale := filter(pods, func(p pod) bool { return p.hash != hash && !p.deleting })
 	if len(stale) == 0 {
@@ -83,7 +86,7 @@ func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollo
 	}
 	// A stale Pod that does not serve can be replaced without loss, and the other Pods may be waiting for it.
 	down := filter(stale, func(p pod) bool { return !p.ready })
-	if len(down) > 0 && down[0].ordinal > 0 {
+	if len(down) > 0 && !down[0].primary {
 		return rollout{replace: down[:1]}
 	}
 	starting := slices.ContainsFunc(pods, func(p pod) bool { return p.hash == hash && !p.ready })
@@ -97,6 +100,18 @@ func nextInRollout(hash string, replicas int32, pods []pod, now time.Time) rollo
 		return rollout{recheck: untilDeadline(hash, pods, now)}
 	}
 	return rollout{replace: stale[:1]}
+}
+
+// inOrder sorts Pods in the order in which they are replaced: the highest ordinal first, the primary last.
+func inOrder(a, b pod) int {
+	switch {
+	case a.primary != b.primary && a.primary:
+		return 1
+	case a.primary != b.primary:
+		return -1
+	default:
+		return cmp.Compare(b.ordinal, a.ordinal)
+	}
 }
 
 // blockedBy returns the Pod with the current spec that does not become Ready.

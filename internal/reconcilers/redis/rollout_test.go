@@ -83,6 +83,7 @@ func TestPlanRollout(t *testing.T) {
 		"no replicas": {pods: []pod{at(0, old)}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			(&state{}).markPrimary(tc.pods)
 			got := planRollout(current, tc.replicas, tc.pods, now)
 			var names []string
 			for _, p := range got.replace {

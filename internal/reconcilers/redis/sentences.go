@@ -16,7 +16,7 @@ import (
 )
 
 func primarySentence(s *state) string {
-	primary, found := s.podAt(0)
+	primary, found := s.primary()
 	switch {
 	case !found && s.absent.overdue(s.now):
 		return s.absent.sentence(s)
@@ -49,12 +49,13 @@ func notReadySentence(s *state, c counts) string {
 // if no problem is known.
 func worstPod(s *state) *pod {
 	var worst *pod
+	primary := s.primaryOrdinal(s.pods)
 	for i := range s.pods {
 		p := &s.pods[i]
 		if p.ready || p.reason == "" || p.ordinal >= *s.spec.Replicas {
 			continue
 		}
-		if worst == nil || (p.broken && !worst.broken && worst.ordinal > 0) {
+		if worst == nil || (p.broken && !worst.broken && worst.ordinal != primary) {
 			worst = p
 		}
 	}
@@ -64,7 +65,12 @@ func worstPod(s *state) *pod {
 // emptySentence quotes the start script, whose output comes from the member, and adds what a person can do.
 func emptySentence(s *state, primary pod) string {
 	text := sentence(fmt.Sprintf("Pod %s does not serve: %s", primary.name, primary.emptyVolume))
-	if claim := s.claims[0]; claim != nil {
+	claim := s.claims[primary.ordinal]
+	if claim != nil && isSentinel(&s.spec) {
+		return fmt.Sprintf("%s; restore the volume, or choose the Pod that becomes the primary with annotation %s=<pod>@<UID of its claim>, for this one %s@%s",
+			text, flotillav1.AnnotationForcePrimary, primary.name, claim.UID)
+	}
+	if claim != nil {
 		return fmt.Sprintf("%s; restore the volume, or accept that the data is lost with annotation %s=%s", text, flotillav1.AnnotationForceEmptyPrimary, claim.UID)
 	}
 	return text + "; restore the volume"

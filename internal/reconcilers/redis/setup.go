@@ -36,6 +36,7 @@ func Setup(mgr mcmanager.Manager, members clusters.Directory, recorder clusters.
 	members.Subscribe(func(clusterName multicluster.ClusterName) {
 		if snapshot, registered := members.Snapshot(clusterName); !registered || !snapshot.Writable() {
 			reconciler.answers.forget(clusterName)
+			leaders.forgetCluster(clusterName)
 		}
 	})
 	sources := []mcsource.TypedSource[client.Object, clusters.Request]{
@@ -93,6 +94,7 @@ func podChanged(before, after *corev1.Pod) bool {
 		before.Status.Phase != after.Status.Phase ||
 		conditionStatus(readyBefore) != conditionStatus(readyAfter) ||
 		diagnose(before) != diagnose(after) ||
+		besideServer(before) != besideServer(after) ||
 		crashed(before) != crashed(after)
 }
 

@@ -73,6 +73,9 @@ func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, c
 		maps.Copy(annotations, plain(s.PodMetadata.Annotations))
 	}
 	maps.Copy(labels, childLabels(redis.Name))
+	if isSentinel(s) {
+		labels[flotillav1.LabelRedisProxy] = "true"
+	}
 	annotations[flotillav1.AnnotationSpecHash] = hash
 	annotations[flotillav1.AnnotationConfig] = config
 	return metav1.ObjectMeta{Labels: labels, Annotations: annotations}
@@ -110,6 +113,9 @@ func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec, config stri
 			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
+	}
+	if isSentinel(s) {
+		addSentinel(&pod, s)
 	}
 	if s.RuntimeClassName != "" {
 		pod.RuntimeClassName = &s.RuntimeClassName

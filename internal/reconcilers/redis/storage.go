@@ -115,15 +115,15 @@ func claimsToGrow(s *state) []*corev1.PersistentVolumeClaim {
 }
 
 // volumeRisk returns why a Pod must not be replaced: its successor would lack the data. A replica whose claim is
-// deleted gets a new one and copies the primary. A lost volume cannot be restored, and the primary's data may exist
+// deleted gets a new one and copies the primary, unless it is guarded. A lost volume cannot be restored, and the primary's data may exist
 // nowhere else.
-func volumeRisk(s *flotillav1.RedisSpec, name string, ordinal int32, claim *corev1.PersistentVolumeClaim) *problem {
+func volumeRisk(s *flotillav1.RedisSpec, name string, guarded bool, claim *corev1.PersistentVolumeClaim) *problem {
 	if !keepsData(s) {
 		return nil
 	}
 	reason := volumeReason(claim, s)
 	risky := []string{flotillav1.ReasonVolumeLost}
-	if ordinal == 0 {
+	if guarded {
 		risky = append(risky, flotillav1.ReasonVolumeDeleting)
 		if claim == nil {
 			return &problem{flotillav1.ReasonVolumeLost, fmt.Sprintf("Pod %s is not replaced because its PersistentVolumeClaim is gone", name)}

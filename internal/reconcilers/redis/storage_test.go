@@ -105,7 +105,7 @@ func TestVolumeRisk_is_only_about_data_that_is_kept(t *testing.T) {
 	s := redisspec.Of(redisOf(func(s *flotillav1.RedisSpec) {
 		s.Persistence = flotillav1.RedisPersistence{Mode: flotillav1.RedisPersistenceNone, AcceptDataLoss: true}
 	}))
-	if risk := volumeRisk(&s, "web-0", 0, nil); risk != nil {
+	if risk := volumeRisk(&s, "web-0", true, nil); risk != nil {
 		t.Errorf("a Redis without persistence is not replaced: %v", risk)
 	}
 }

@@ -219,6 +219,9 @@ func waited(s *state) time.Duration {
 	case len(s.absent.names) > 0 && s.statefulSet != nil:
 		sooner(absentGrace - s.now.Sub(s.absent.since))
 	}
+	if wait := untilUnknown(s); wait > 0 {
+		sooner(wait)
+	}
 	for _, p := range s.pods {
 		left := p.ends.Add(endGrace).Sub(s.now)
 		switch {
@@ -246,12 +249,12 @@ func pastAbsence(s *state, hash string, pods []pod) rollout {
 	if waits || len(s.absent.names) != 1 || int32(len(pods)) != *s.spec.Replicas-1 || !strings.Contains(s.absent.refusal, quotaRefusal) {
 		return blocked
 	}
-	slices.SortFunc(pods, func(a, b pod) int { return int(b.ordinal) - int(a.ordinal) })
+	slices.SortFunc(pods, inOrder)
 	for _, p := range pods {
 		if p.hash == hash || p.risk != nil || !asksLess(s.spec.Resources, p.resources) {
 			continue
 		}
-		if p.ordinal == 0 && s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] != hash {
+		if p.primary && s.redis.Annotations[flotillav1.AnnotationApprovePrimaryUpdate] != hash {
 			blocked.blocked += fmt.Sprintf("; to replace the primary by one that asks for less, set annotation %s=%s", flotillav1.AnnotationApprovePrimaryUpdate, hash)
 			return blocked
 		}
