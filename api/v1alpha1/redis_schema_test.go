@@ -102,7 +102,7 @@ func TestRedis_quantities_are_limited(t *testing.T) {
 }
 
 func TestRedis_Samples(t *testing.T) {
-	for _, path := range [][]string{{"config", "samples", "redis_cache.yaml"}, {"config", "samples", "member", "redis_sessions.yaml"}} {
+	for _, path := range [][]string{{"config", "samples", "redis_cache.yaml"}, {"config", "samples", "redis_orders.yaml"}, {"config", "samples", "member", "redis_sessions.yaml"}} {
 		t.Run(filepath.Join(path...), func(t *testing.T) {
 			redis := &flotillav1.Redis{}
 			decode(t, redis, path...)

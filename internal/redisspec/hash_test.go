@@ -76,7 +76,7 @@ func TestPodHash_of_a_new_manager_restarts_nothing(t *testing.T) {
 	}{
 		"without a password": {func(s *flotillav1.RedisSpec) { s.Auth.Mode = "Disabled" }, []string{""}, "72861d94ea2d00e5-3fa1d90dbc178817"},
 		"two passwords":      {func(*flotillav1.RedisSpec) {}, []string{"v1", "v2"}, "c115440094566fcb.32e1f418c6c159f2-3fa1d90dbc178817"},
-		"sentinel": {func(s *flotillav1.RedisSpec) { s.Mode, s.Replicas = flotillav1.RedisModeSentinel, ptr.To[int32](3) }, []string{"v1"}, "c115440094566fcb-6a8c3380842c86f9"},
+		"sentinel":           {func(s *flotillav1.RedisSpec) { s.Mode, s.Replicas = flotillav1.RedisModeSentinel, ptr.To[int32](3) }, []string{"v1"}, "c115440094566fcb-6a8c3380842c86f9"},
 		"much of everything": {func(s *flotillav1.RedisSpec) {
 			s.Image, s.Port, s.PodAntiAffinity, s.PriorityClassName, s.RuntimeClassName = "valkey/valkey:9.0", 7000, "Required", "high", "fast"
 			s.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("2")}

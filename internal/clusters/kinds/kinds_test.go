@@ -14,6 +14,33 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
+// TestTrimPod_keeps_what_a_keeper_reports, and nothing of how other containers have ended.
+func TestTrimPod_keeps_what_a_keeper_reports(t *testing.T) {
+	ended := func(name, message string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, LastTerminationState: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: message, ContainerID: "containerd://1", FinishedAt: metav1.Unix(7, 0)},
+		}}
+	}
+	pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+		ended("redis", "EmptyPrimaryBlocked: x"), ended("keeper", "primary 7"), ended("keeper", string(slices.Repeat([]byte("x"), 4000))),
+	}}}
+	trimmed, err := trimPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses := trimmed.(*corev1.Pod).Status.ContainerStatuses
+	if statuses[0].LastTerminationState.Terminated != nil {
+		t.Errorf("the server has %+v", statuses[0].LastTerminationState)
+	}
+	want := corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.Unix(7, 0), Message: "primary 7"}
+	if got := *statuses[1].LastTerminationState.Terminated; got != want {
+		t.Errorf("the keeper has %+v, want %+v", got, want)
+	}
+	if got := statuses[2].LastTerminationState.Terminated.Message; got != "" {
+		t.Errorf("a message of %d bytes is kept", len(got))
+	}
+}
+
 func TestTrim(t *testing.T) {
 	long := string(slices.Repeat([]byte("x"), 5000))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{

@@ -36,7 +36,7 @@ func readyCondition(s *state, p plan, c counts, failure error) metav1.Condition 
 		if reason, message := unknownPrimary(s); reason != "" {
 			return no(reason, message)
 		}
-	case !found || !primary.ready:
+	case !found || !primary.ready && !primary.serves:
 		return no(flotillav1.ReasonPrimaryNotReady, primarySentence(s))
 	}
 	switch {
@@ -96,13 +96,14 @@ func degraded(s *state, c counts) metav1.Condition {
 
 func primaryAvailable(s *state) metav1.Condition {
 	primary, found := s.primary()
+	serves := found && (primary.ready || primary.serves)
 	switch {
 	case *s.spec.Replicas == 0:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonScaledToZero, "No replicas are requested")
-	case found && primary.ready && followers(s) < s.spec.Replication.MinReplicasToWrite:
+	case serves && followers(s) < s.spec.Replication.MinReplicasToWrite:
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonWritesRefused, fmt.Sprintf(
 			"Pod %s is Ready and refuses writes: %d replicas are Ready, and replication.minReplicasToWrite is %d", primary.name, followers(s), s.spec.Replication.MinReplicasToWrite))
-	case found && primary.ready:
+	case serves:
 		return is(flotillav1.ConditionPrimaryAvailable, true, flotillav1.ReasonPrimaryReady, "Pod "+primary.name+" is Ready")
 	case !found && isSentinel(&s.spec):
 		return is(flotillav1.ConditionPrimaryAvailable, false, flotillav1.ReasonPrimaryUnknown, unknownSentence)

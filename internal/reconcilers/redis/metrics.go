@@ -45,9 +45,9 @@ type leaderCollector struct {
 	seen map[clusters.Request]leading
 }
 
-// note records the status of a Redis, or forgets it if it has no sentinels.
+// note records the status of a Redis, or forgets it if it has no sentinels, or none yet.
 func (c *leaderCollector) note(req clusters.Request, s *state, status flotillav1.RedisStatus) {
-	if !isSentinel(&s.spec) || *s.spec.Replicas == 0 {
+	if !isSentinel(&s.spec) || *s.spec.Replicas == 0 || status.PrimaryEpoch == nil {
 		c.forget(req)
 		return
 	}

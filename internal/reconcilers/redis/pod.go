@@ -50,7 +50,7 @@ func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
 	}
 	if !view.ready {
 		view.diagnosis = cmp.Or(diagnoseBeside(seen), diagnose(seen))
-		view.probed = probed(seen, view.ready)
+		view.probed = probed(seen, view.ready) && !view.serves
 	}
 	return view, true
 }

@@ -46,8 +46,9 @@ func isSentinel(s *flotillav1.RedisSpec) bool { return s.Mode == flotillav1.Redi
 type besides struct {
 	// proxy reports whether the Pod is one of mode Sentinel, and so has a proxy.
 	proxy bool
-	// votes and proxies report whether its sentinel runs and its proxy serves.
-	votes, proxies bool
+	// serves, votes and proxies report whether its server is ready, its sentinel runs, and its proxy is ready. A Pod whose
+	// keeper is being restarted is not Ready although its server serves.
+	serves, votes, proxies bool
 	// told reports whether its keeper has reported that it is the primary, at which epoch, and when.
 	told   bool
 	epoch  int64
@@ -63,15 +64,17 @@ func besideServer(seen *corev1.Pod) besides {
 	for i := range seen.Status.ContainerStatuses {
 		status := &seen.Status.ContainerStatuses[i]
 		switch status.Name {
+		case containerName:
+			view.serves = status.Ready && seen.DeletionTimestamp == nil
 		case sentinelContainer:
 			view.votes = status.State.Running != nil
 		case proxyContainer:
 			view.proxies = status.Ready
 		case keeperContainer:
-			ended := status.LastTerminationState.Terminated
-			if ended == nil || ended.ExitCode != 0 {
+			if !reported(status) {
 				continue
 			}
+			ended := status.LastTerminationState.Terminated
 			if text, found := strings.CutPrefix(strings.TrimSpace(ended.Message), tellPrefix); found {
 				epoch, err := strconv.ParseInt(text, 10, 64)
 				view.told, view.epoch, view.toldAt = err == nil && epoch >= 0, epoch, ended.FinishedAt.UTC()
@@ -99,11 +102,19 @@ func diagnoseBeside(seen *corev1.Pod) diagnosis {
 				"the image of its container %s cannot be pulled (%s); correct spec.image, spec.proxy.image or spec.imagePullSecrets", status.Name, waiting.Reason)}
 		case slices.Contains(creationReasons, waiting.Reason):
 			return diagnosis{reason: flotillav1.ReasonContainerNotCreated, broken: true, why: fmt.Sprintf("container %s: %s: %s", status.Name, waiting.Reason, sentence(waiting.Message))}
-		case waiting.Reason == loopReason && status.Name != keeperContainer:
+		case waiting.Reason == loopReason && status.Name == keeperContainer && reported(status):
+			return diagnosis{why: "its keeper has reported that it is the primary, and the kubelet waits before it is started again"}
+		case waiting.Reason == loopReason:
 			return diagnosis{reason: flotillav1.ReasonCrashing, broken: true, why: fmt.Sprintf("its container %s exits repeatedly; see its log", status.Name)}
 		}
 	}
 	return diagnosis{}
+}
+
+// reported reports whether a keeper has ended because it had something to report.
+func reported(status *corev1.ContainerStatus) bool {
+	ended := status.LastTerminationState.Terminated
+	return ended != nil && ended.ExitCode == 0
 }
 
 // primary returns the Pod that is the primary, or false if it does not exist or is not known.

@@ -76,10 +76,10 @@ func TestBesideServer(t *testing.T) {
 		pod  *corev1.Pod
 		want besides
 	}{
-		"told":              {pod("primary 12\n", 0), besides{proxy: true, votes: true, proxies: true, told: true, epoch: 12, toldAt: reportedAt}},
-		"the first epoch":   {pod("primary 0", 0), besides{proxy: true, votes: true, proxies: true, told: true, toldAt: reportedAt}},
-		"crashed":           {pod("primary 12", 1), besides{proxy: true, votes: true, proxies: true}},
-		"said nothing":      {pod("", 0), besides{proxy: true, votes: true, proxies: true}},
+		"told":              {pod("primary 12\n", 0), besides{proxy: true, serves: true, votes: true, proxies: true, told: true, epoch: 12, toldAt: reportedAt}},
+		"the first epoch":   {pod("primary 0", 0), besides{proxy: true, serves: true, votes: true, proxies: true, told: true, toldAt: reportedAt}},
+		"crashed":           {pod("primary 12", 1), besides{proxy: true, serves: true, votes: true, proxies: true}},
+		"said nothing":      {pod("", 0), besides{proxy: true, serves: true, votes: true, proxies: true}},
 		"of mode otherwise": {&corev1.Pod{}, besides{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +187,14 @@ func TestReport_sentinel(t *testing.T) {
 		"a proxy is down": {
 			mutate: func(s *state) { s.pods[0].ready, s.pods[0].proxies = false, false },
 			want:   []string{"Degraded=True ProxyDown", "Progressing=True ReplicasNotReady", "Ready=False ReplicasNotReady"},
+		},
+		"the keeper of the primary is restarted": {
+			mutate: func(s *state) { s.pods[1].ready, s.pods[1].serves = false, true },
+			want:   []string{"Degraded=True ReplicasNotReady", "Progressing=True ReplicasNotReady", "Ready=False ReplicasNotReady"},
+		},
+		"the server of the primary is not ready": {
+			mutate: func(s *state) { s.pods[1].ready = false },
+			want:   []string{"Degraded=True ReplicasNotReady", "PrimaryAvailable=False PrimaryNotReady", "Progressing=True ReplicasNotReady", "Ready=False PrimaryNotReady"},
 		},
 		"the primary has just changed": {mutate: func(s *state) { s.silence(1); s.unknownSince(59 * time.Second) }, want: []string{"PrimaryAvailable=False PrimaryUnknown"}},
 		"the primary is unknown": {
@@ -363,6 +371,42 @@ func TestMigrating(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := migrating(sentinelState(tc.mutate...)); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDiagnoseBeside(t *testing.T) {
+	pod := func(container, reason string, code int32) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{flotillav1.LabelRedisProxy: "true"}},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "redis", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+				{
+					Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}},
+					LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}},
+				},
+			}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		pod    *corev1.Pod
+		reason string
+		why    string
+	}{
+		"no image of the proxy":         {pod("proxy", "ErrImagePull", 0), flotillav1.ReasonImageUnavailable, "spec.proxy.image"},
+		"a proxy that cannot be made":   {pod("proxy", "CreateContainerError", 0), flotillav1.ReasonContainerNotCreated, "container proxy"},
+		"a sentinel that exits":         {pod("sentinel", "CrashLoopBackOff", 1), flotillav1.ReasonCrashing, "container sentinel"},
+		"a keeper that exits":           {pod("keeper", "CrashLoopBackOff", 1), flotillav1.ReasonCrashing, "container keeper"},
+		"a keeper that reports":         {pod("keeper", "CrashLoopBackOff", 0), "", "has reported"},
+		"a container of somebody else":  {pod("mesh", "CrashLoopBackOff", 1), "", ""},
+		"a Pod of the other mode":       {&corev1.Pod{}, "", ""},
+		"the image is still downloaded": {pod("proxy", "ContainerCreating", 0), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := diagnoseBeside(tc.pod)
+			if got.reason != tc.reason || !strings.Contains(got.why, tc.why) || got.broken != (tc.reason != "") {
+				t.Errorf("got %+v, want %q with %q", got, tc.reason, tc.why)
 			}
 		})
 	}

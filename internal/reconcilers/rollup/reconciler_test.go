@@ -188,6 +188,34 @@ func TestReconcile_a_new_generation(t *testing.T) {
 	f.wantEvents("Normal ClusterReady eu-1: ")
 }
 
+// TestReconcile_primaries_and_failovers has them in the list, and in the sum also while a member cannot be observed.
+func TestReconcile_primaries_and_failovers(t *testing.T) {
+	f := newFixture(t, redisKind)
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})
+	placed := &flotillav1.Redis{Spec: flotillav1.RedisSpec{Mode: flotillav1.RedisModeSentinel, Replicas: new(int32(3))}}
+	f.place(redis, placed)
+	at := metav1.NewTime(f.clock.Now().Truncate(time.Second))
+	status(f, f.member, placed, func(r *flotillav1.Redis) {
+		observed(r)
+		r.Status.Primary, r.Status.PrimaryEpoch, r.Status.Failovers, r.Status.LastFailoverTime = "web-1", new(int64(7)), 4, &at
+	})
+	f.settle(redis)
+	check := func() {
+		t.Helper()
+		entry := redis.Status.Clusters[0]
+		if entry.Primary != "web-1" || entry.Failovers != 4 || entry.LastFailoverTime == nil || !entry.LastFailoverTime.Equal(&at) {
+			t.Errorf("the entry is %+v", entry)
+		}
+		if redis.Status.Failovers != 4 || redis.Status.Primary != "" || redis.Status.PrimaryEpoch != nil || redis.Status.LastFailoverTime != nil {
+			t.Errorf("the status is %+v", redis.Status)
+		}
+	}
+	check()
+	f.directory.Set(snapshotOf(eu1, clusters.StateUnreachable, true))
+	f.settle(redis)
+	check()
+}
+
 func TestReconcile_what_members_say_is_not_trusted(t *testing.T) {
 	f := newFixture(t, redisKind)
 	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}})
@@ -195,11 +223,11 @@ func TestReconcile_what_members_say_is_not_trusted(t *testing.T) {
 	f.place(redis, placed)
 	status(f, f.member, placed, func(r *flotillav1.Redis) {
 		observed(r)
-		r.Status.UpdatedReplicas = -5
+		r.Status.UpdatedReplicas, r.Status.Primary, r.Status.Failovers = -5, "a\x07b", -1
 		r.Status.Conditions = ready(metav1.ConditionFalse, "Invented", "a\x07b")
 	})
 	f.settle(redis)
-	if entry := redis.Status.Clusters[0]; entry.UpdatedReplicas != 0 || entry.Reason != flotillav1.ReasonOther || entry.Message != "a b" {
+	if entry := redis.Status.Clusters[0]; entry.UpdatedReplicas != 0 || entry.Primary != "" || entry.Failovers != 0 || entry.Reason != flotillav1.ReasonOther || entry.Message != "a b" {
 		t.Errorf("the entry is %+v", entry)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -34,7 +35,7 @@ var redisKind = Kind{
 		seen := copied.(*flotillav1.Redis).Status
 		return redisNumbers{
 			replicas: seen.Replicas, ready: seen.ReadyReplicas, updated: seen.UpdatedReplicas, asked: ptr.Deref(copied.(*flotillav1.Redis).Spec.Replicas, 1),
-			leader: leader{primary: limited(seen.Primary), failovers: seen.Failovers, last: unixOf(seen.LastFailoverTime)},
+			leader: leader{primary: podOf(seen.Primary), failovers: seen.Failovers, last: unixOf(seen.LastFailoverTime)},
 		}
 	},
 	published: func(hubObject fleet.Object) map[string]any {
@@ -74,12 +75,9 @@ type leader struct {
 	last      int64
 }
 
-// maxPrimary is the limit of the hub's schema for the name of a primary.
-const maxPrimary = 253
-
-// limited returns a name of a member that the hub's schema accepts.
-func limited(name string) string {
-	if len(name) > maxPrimary {
+// podOf returns what a member reports as the name of a Pod, or "" if it is none.
+func podOf(name string) string {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return ""
 	}
 	return name
