@@ -82,6 +82,10 @@ test: control-plane build ## Run unit and integration tests, on real API servers
 drill: control-plane build ## Run the long drills on local fleets, and fuzz for FUZZTIME=5m each; RUN= picks some of all of these.
 	@FUZZTIME=$(FUZZTIME) hack/drill.sh '$(RUN)'
 
+.PHONY: ha
+ha: ## Break Redis of mode Sentinel as processes in network namespaces, on each engine of Debian; RUN= picks scenarios; needs root on Linux.
+	@hack/ha.sh '$(RUN)'
+
 ##@ Measure
 
 .PHONY: bench
@@ -143,6 +147,7 @@ fmt: ## Format the code.
 lint: ## Run the linters.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint run
+	bin/golangci-lint run --build-tags ha ./test/ha
 	cd test/bench && ../../bin/golangci-lint run
 	cd test/e2e && ../../bin/golangci-lint run --build-tags e2e
 	cd test/gitops && ../../bin/golangci-lint run
