@@ -50,11 +50,11 @@ func (p *pod) command(container, script string, args ...string) *exec.Cmd {
 		"FLOTILLA_POD=" + p.name,
 		fmt.Sprintf("FLOTILLA_PORT=%d", redisPort),
 		"FLOTILLA_CONFIG_DIR=" + p.config,
-		"FLOTILLA_RECORD_DIR=" + inRoot("record"),
-		"FLOTILLA_AUTH_FILE=" + inRoot("auth", "password"),
-		"FLOTILLA_DATA_DIR=" + inRoot(p.name, "data"),
-		"FLOTILLA_RUN_DIR=" + inRoot(p.name, "run"),
-		"FLOTILLA_TERMINATION_LOG=" + inRoot(p.name, "message-"+container),
+		"FLOTILLA_RECORD_DIR=" + inRoot(running, "record"),
+		"FLOTILLA_AUTH_FILE=" + inRoot(running, "auth", "password"),
+		"FLOTILLA_DATA_DIR=" + inRoot(running, p.name, "data"),
+		"FLOTILLA_RUN_DIR=" + inRoot(running, p.name, "run"),
+		"FLOTILLA_TERMINATION_LOG=" + inRoot(running, p.name, "message-"+container),
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: p.lab.root, Setsid: true, Credential: &syscall.Credential{Uid: redisUser, Gid: redisUser}}
 	return cmd

@@ -16,7 +16,7 @@ import (
 
 func TestPrimaryKilled(t *testing.T) {
 	l := startLab(t)
-	l.rounds("primary's process killed", times(2, 20), bound{p95: 4 * time.Second, max: 8 * time.Second}, func(int) string {
+	l.rounds("primary's process killed", times(2, 20), bound{p95: 4 * time.Second, max: 8 * time.Second, lost: crash}, func(int) string {
 		l.mustPrimary().container("redis").signal(syscall.SIGKILL)
 		time.Sleep(2 * time.Second)
 		return ""
@@ -25,8 +25,9 @@ func TestPrimaryKilled(t *testing.T) {
 
 // TestPrimaryKilledInBackOff has the container back after 20 s only, so that the voters have to notice.
 func TestPrimaryKilledInBackOff(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("primary killed, back after 20 s", times(0, 3), bound{p95: 8 * time.Second}, func(int) string {
+	l.rounds("primary killed, back after 20 s", times(0, 3), bound{p95: 8 * time.Second, lost: crash}, func(int) string {
 		c := l.mustPrimary().container("redis")
 		c.setDelay(20 * time.Second)
 		c.signal(syscall.SIGKILL)
@@ -38,8 +39,9 @@ func TestPrimaryKilledInBackOff(t *testing.T) {
 
 // TestPrimaryForceDeleted has all processes killed at once, and the Pod created again a second later.
 func TestPrimaryForceDeleted(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("primary deleted by force", times(0, 5), bound{p95: 8 * time.Second}, func(int) string {
+	l.rounds("primary deleted by force", times(0, 5), bound{p95: 8 * time.Second, lost: crash}, func(int) string {
 		p := l.mustPrimary()
 		p.setReady(false)
 		p.crash()
@@ -51,15 +53,16 @@ func TestPrimaryForceDeleted(t *testing.T) {
 
 func TestNodeGone(t *testing.T) {
 	l := startLab(t)
-	l.rounds("node of the primary gone", times(1, 10), bound{p95: 8 * time.Second}, func(int) string {
+	l.rounds("node of the primary gone", times(1, 10), bound{p95: 8 * time.Second, lost: crash}, func(int) string {
 		l.mustPrimary().lose(12 * time.Second)
 		return ""
 	})
 }
 
 func TestReplicaNodeGone(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("node of a replica gone", times(0, 2), bound{max: 2 * time.Second}, func(round int) string {
+	l.rounds("node of a replica gone", times(0, 2), bound{max: 2 * time.Second, lost: crash}, func(round int) string {
 		l.others(l.mustPrimary())[round%2].lose(8 * time.Second)
 		return ""
 	})
@@ -92,11 +95,9 @@ func (l *lab) partitions(name string, n int, limit bound, with ...*pod) {
 		}
 		after := l.mustPrimary()
 		inside := direct.lost(after) + proxied.lost(after)
-		first := began.Add(outside.outage(began)) // about: what comes before it is the moment of the cut
 		f.add(outside, began, outside.lostAnywhere(),
 			fmt.Sprintf("last write inside %.1f s", last.Seconds()),
 			fmt.Sprintf("with new connections %.1f s", proxied.last(began, healed).Seconds()),
-			fmt.Sprintf("first outside %.1f s", first.Sub(began).Seconds()),
 			fmt.Sprintf("%d of %d written inside lost", inside, direct.total()+proxied.total()),
 			fmt.Sprintf("fenced %t", len(p.logged("keeper", "fenced: ")) > 0))
 		f.extra = append(f.extra, fmt.Sprintf("inside last write %.1f s", last.Seconds()))
@@ -109,23 +110,22 @@ func (l *lab) partitions(name string, n int, limit bound, with ...*pod) {
 
 func TestPartition(t *testing.T) {
 	l := startLab(t)
-	l.partitions("primary cut off", times(1, 5), bound{p95: 9 * time.Second})
+	l.partitions("primary cut off", times(1, 5), bound{p95: 9 * time.Second, lost: crash})
 }
 
 // TestPartitionWithReplica has a read replica on the side of the primary: min-replicas-to-write alone would let it go on.
 func TestPartitionWithReplica(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a long scenario")
-	}
+	long(t)
 	l := startLab(t)
 	l.replicas = 4
 	l.render()
 	l.pods[3].create()
-	l.partitions("primary cut off with a read replica", times(0, 3), bound{p95: 9 * time.Second}, l.pods[3])
+	l.partitions("primary cut off with a read replica", times(0, 3), bound{p95: 9 * time.Second, lost: crash}, l.pods[3])
 }
 
 // TestPrimaryStopped has the process of the primary stand still, and go on when there is another primary.
 func TestPrimaryStopped(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	f := newFigures(t, "primary stopped 12 s and continued")
 	for range times(0, 3) {
@@ -148,13 +148,14 @@ func TestPrimaryStopped(t *testing.T) {
 			t.Errorf("it acknowledged a write %s after it went on", late)
 		}
 	}
-	f.report(bound{p95: 9 * time.Second})
+	f.report(bound{p95: 9 * time.Second, lost: crash})
 }
 
 // TestVoterLost takes one voter away for good and then the primary: two of three are enough.
 func TestVoterLost(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("voter lost, then primary killed", times(0, 2), bound{p95: 10 * time.Second}, func(int) string {
+	l.rounds("voter lost, then primary killed", times(0, 2), bound{p95: 10 * time.Second, lost: crash}, func(int) string {
 		p := l.mustPrimary()
 		voter := l.others(p)[0].container("sentinel")
 		voter.setDelay(15 * time.Second)
@@ -169,8 +170,9 @@ func TestVoterLost(t *testing.T) {
 
 // TestVolumeLost brings the primary back empty, sooner than the voters notice.
 func TestVolumeLost(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("volume of the primary lost", times(0, 5), bound{max: 10 * time.Second}, func(int) string {
+	l.rounds("volume of the primary lost", times(0, 5), bound{max: 10 * time.Second, lost: crash}, func(int) string {
 		p := l.mustPrimary()
 		p.setReady(false)
 		p.crash()
@@ -191,8 +193,9 @@ func (l *lab) crashAll() {
 }
 
 func TestAllKilled(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("all Pods killed at once", times(0, 3), bound{max: 20 * time.Second}, func(int) string {
+	l.rounds("all Pods killed at once", times(0, 3), bound{max: 20 * time.Second, lost: crash}, func(int) string {
 		l.crashAll()
 		time.Sleep(2 * time.Second)
 		for _, p := range l.pods[:l.replicas] {
@@ -210,6 +213,7 @@ func (p *pod) forget() {
 }
 
 func TestVotersForget(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("all voters forget, servers run", times(0, 2), bound{max: 2 * time.Second}, func(int) string {
 		before := l.mustPrimary()
@@ -237,8 +241,9 @@ func TestVotersForget(t *testing.T) {
 
 // TestEverythingForgotten kills everything and removes the records of the voters but for the one line that is kept twice.
 func TestEverythingForgotten(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("all killed, records gone", times(0, 3), bound{max: 20 * time.Second}, func(int) string {
+	l.rounds("all killed, records gone", times(0, 3), bound{max: 20 * time.Second, lost: crash}, func(int) string {
 		before := l.mustPrimary()
 		l.crashAll()
 		for _, p := range l.pods[:voters] {
@@ -252,9 +257,7 @@ func TestEverythingForgotten(t *testing.T) {
 
 // TestForcedPrimary has the primary gone for good while no replica is promotable, until a person chooses.
 func TestForcedPrimary(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a long scenario")
-	}
+	long(t)
 	l := startLab(t)
 	w := l.write4()
 	w.await(500)
@@ -293,8 +296,9 @@ func TestForcedPrimary(t *testing.T) {
 
 // TestStorm kills one process after the other, whatever it is, for a while.
 func TestStorm(t *testing.T) {
+	long(t)
 	l := startLab(t)
-	l.rounds("restart storm", times(0, 2), bound{}, func(round int) string {
+	l.rounds("restart storm", times(0, 2), bound{lost: 16 * crash}, func(round int) string {
 		names := []string{"redis", "sentinel", "keeper", "proxy"}
 		for i := range 16 {
 			p := l.pods[(i+round)%voters]

@@ -30,10 +30,12 @@ const (
 	// pods is for how many ordinals there are addresses.
 	pods = 5
 	// voters are the ordinals that vote and may become the primary.
-	voters      = 3
-	settleTime  = 90 * time.Second
-	scriptsPath = "../../internal/reconcilers/redis/scripts"
+	voters     = 3
+	settleTime = 90 * time.Second
 )
+
+// scriptsPath is where the scripts are: those of this tree, or others to compare with.
+var scriptsPath = cmp.Or(os.Getenv("HA_SCRIPTS"), "../../internal/reconcilers/redis/scripts")
 
 // TestMain runs the laboratory in a root with programs, in namespaces that hack/ha.sh has made for it.
 func TestMain(m *testing.M) {
@@ -45,8 +47,15 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "not run:", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if code == 0 {
+		_ = os.RemoveAll(files)
+	}
+	os.Exit(code)
 }
+
+// files is the folder of this run.
+var files string
 
 func prepare(root string) error {
 	if err := makeNetwork(); err != nil {
@@ -58,11 +67,25 @@ func prepare(root string) error {
 	if err := syscall.Mount("/dev", root+"/dev", "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mounting /dev: %w", err)
 	}
+	// Runs at the same time have a folder of their own, each in its mount namespace.
+	var err error
+	if files, err = os.MkdirTemp(root+"/tmp", "lab-"); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(files, 0o755), os.MkdirAll(root+inRoot(), 0o755)); err != nil {
+		return err
+	}
+	if err := syscall.Mount(files, root+inRoot(), "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting the files: %w", err)
+	}
 	return nil
 }
 
 // inRoot is a path of the laboratory as its processes see it.
 func inRoot(parts ...string) string { return filepath.Join(append([]string{"/lab"}, parts...)...) }
+
+// running is the folder of the Redis that runs, in that of this run.
+const running = "running"
 
 // lab is one Redis of mode Sentinel.
 type lab struct {
@@ -90,7 +113,7 @@ const awkward = "p\"a\\ss w0rd-$(x)'é"
 func newLab(t *testing.T, settings ...string) *lab {
 	t.Helper()
 	root := os.Getenv("HA_ROOT")
-	l := &lab{T: t, root: root, dir: root + inRoot(), stop: make(chan struct{}), replicas: voters, secret: awkward}
+	l := &lab{T: t, root: root, dir: filepath.Join(files, running), stop: make(chan struct{}), replicas: voters, secret: awkward}
 	l.settings = map[string]string{
 		"AUTH": "Password", "PERSISTENCE": "AOF", "GUARD": "true", "INSTANCE": `"shop/cache"`, "VOTER_IDS": voterIDs(),
 		"MIN_REPLICAS": "1", "MAX_LAG": "5", "DOWN_AFTER": "5000", "FAILOVER_TIMEOUT": "10000", "INFO_PERIOD": "1000", "FENCE_AFTER": "3",
@@ -141,11 +164,10 @@ func (l *lab) close() {
 	l.probing.Wait()
 	for _, p := range l.pods {
 		p.crash()
-		_ = ip("netns del " + p.namespace)
+		p.disconnect()
 	}
 	if l.Failed() {
-		kept := l.dir + "-failed"
-		_ = os.RemoveAll(kept)
+		kept := filepath.Join(files, l.Name())
 		_ = os.Rename(l.dir, kept)
 		l.Logf("logs and volumes are in %s", kept)
 	}

@@ -41,7 +41,7 @@ func handedOver(p *pod) string {
 
 func TestPrimaryDeleted(t *testing.T) {
 	l := startLab(t)
-	l.rounds("primary deleted", times(3, 20), bound{1500 * time.Millisecond, 3 * time.Second}, func(int) string {
+	l.rounds("primary deleted", times(3, 20), bound{p95: 1500 * time.Millisecond, max: 3 * time.Second}, func(int) string {
 		p := l.mustPrimary()
 		p.delete()
 		return handedOver(p)
@@ -50,7 +50,7 @@ func TestPrimaryDeleted(t *testing.T) {
 
 func TestReplicaDeleted(t *testing.T) {
 	l := startLab(t)
-	l.rounds("replica deleted", times(1, 6), bound{500 * time.Millisecond, time.Second}, func(round int) string {
+	l.rounds("replica deleted", times(1, 6), bound{p95: 500 * time.Millisecond, max: time.Second}, func(round int) string {
 		p := l.others(l.mustPrimary())[round%2]
 		p.delete()
 		return handedOver(p)
@@ -58,6 +58,7 @@ func TestReplicaDeleted(t *testing.T) {
 }
 
 func TestAllDeleted(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("all Pods deleted at once", times(0, 3), bound{max: 20 * time.Second}, func(int) string {
 		done := make(chan struct{})
@@ -73,6 +74,7 @@ func TestAllDeleted(t *testing.T) {
 
 // TestRollingUpdate replaces the replicas first, the highest ordinal first, and the primary last.
 func TestRollingUpdate(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("rolling update", times(0, 3), bound{max: 3 * time.Second}, func(int) string {
 		before := l.epoch()
@@ -99,6 +101,7 @@ func (l *lab) roll() {
 
 // TestPasswordRotated has old and new accepted at once, moves the clients, and takes the old one away.
 func TestPasswordRotated(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	const next = "n3w-\"\\ yyyyyyyyyyyyyyyyyyyy"
 	l.rounds("password rotated", times(0, 1), bound{max: 3 * time.Second}, func(int) string {
@@ -112,9 +115,6 @@ func TestPasswordRotated(t *testing.T) {
 		l.roll()
 		return ""
 	})
-	if testing.Short() {
-		return
-	}
 	for _, port := range []int{redisPort, voterPort} {
 		if c, err := dial(l.pods[0].address, port, awkward, time.Second); err == nil {
 			_ = c.Close()
@@ -125,6 +125,7 @@ func TestPasswordRotated(t *testing.T) {
 
 // TestScaled goes from three to five and back. The primary is deleted and lost at five, and must always be one that votes.
 func TestScaled(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("scaled 3-5-3", times(0, 2), bound{max: 10 * time.Second}, func(int) string {
 		l.replicas = 5
@@ -155,6 +156,7 @@ func TestScaled(t *testing.T) {
 
 // TestScaledToZero stops everything and starts it again. What the voters knew is on the volumes.
 func TestScaledToZero(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("scaled 3-0-3", times(0, 2), bound{}, func(int) string {
 		l.mustPrimary().delete() // so that it is another ordinal than at first
@@ -180,6 +182,7 @@ func TestScaledToZero(t *testing.T) {
 
 // TestMigrated changes the mode of a Redis under load: replicas first, ordinal 0 last.
 func TestMigrated(t *testing.T) {
+	long(t)
 	n := times(0, 2)
 	f := newFigures(t, "Replication to Sentinel")
 	for range n {

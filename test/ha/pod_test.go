@@ -66,6 +66,12 @@ func (p *pod) connect() {
 	)
 }
 
+// disconnect removes the network of the Pod. The link goes first, because a namespace takes its devices away later.
+func (p *pod) disconnect() {
+	_ = ip("link del " + p.link())
+	_ = ip("netns del " + p.namespace)
+}
+
 // move puts the Pod on a bridge: the mainland, or the island with others that were moved there.
 func (p *pod) move(bridge string) { ips(p.lab.T, "link set "+p.link()+" master "+bridge) }
 
@@ -96,14 +102,14 @@ func (p *pod) create() {
 	defer p.mu.Unlock()
 	p.end, p.deleting, p.lost, p.ready, p.failures = end, false, false, false, 0
 	p.proxied = !p.lab.replication
-	p.config = inRoot("config")
+	p.config = inRoot(running, "config")
 	p.containers = map[string]*container{}
 	scripts := map[string][]string{
 		"redis": {"start.sh", "prestop-redis.sh"}, "sentinel": {"sentinel.sh", "prestop-wait.sh", "0.5"},
 		"keeper": {"keeper.sh", "prestop-wait.sh", "0"}, "proxy": {"proxy.sh", "prestop-wait.sh", "1"},
 	}
 	if p.lab.replication {
-		p.config = inRoot("config-replication")
+		p.config = inRoot(running, "config-replication")
 		scripts = map[string][]string{"redis": {"start.sh"}}
 	}
 	for name, words := range scripts {
