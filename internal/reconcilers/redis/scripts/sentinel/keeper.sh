@@ -88,12 +88,12 @@ hasten() {
 	hastened=yes
 }
 
-# age forgets votes that were heard more than two seconds ago.
+# age forgets votes that were not heard since the beat before this one.
 age() {
 	age_0=$((age_0 + 1)) age_1=$((age_1 + 1)) age_2=$((age_2 + 1))
-	[ $age_0 -le 2 ] || vote_0=
-	[ $age_1 -le 2 ] || vote_1=
-	[ $age_2 -le 2 ] || vote_2=
+	[ $age_0 -le 1 ] || vote_0=
+	[ $age_1 -le 1 ] || vote_1=
+	[ $age_2 -le 1 ] || vote_2=
 }
 
 # agreed sets primary to the address that two of the votes name. Without two of them the voters are asked one by one, which
@@ -134,10 +134,14 @@ allow() {
 }
 
 # fence has the server refuse writes when the voters have not named it for some seconds. With read replicas on its side of a
-# partition, min-replicas-to-write alone would let it go on. By the clock: asking voters that are cut off takes a second each.
+# partition, min-replicas-to-write alone would let it go on. By the clock: asking voters that are cut off takes a second each,
+# and the next time would be too late when less than a second is missing.
 fence() {
+	[ -z "$fenced" ] || return 0
 	uptime
-	[ -z "$fenced" ] && [ $((now - named)) -ge $((FENCE_AFTER * 100)) ] || return 0
+	due=$((named + FENCE_AFTER * 100 - now))
+	[ $due -le 100 ] || return 0
+	[ $due -le 0 ] || sleep 1
 	here config set min-replicas-to-write 9
 	fenced=yes
 	say "fenced: the sentinels do not name this Pod"

@@ -9,7 +9,6 @@ set -u
 trap 'exit 143' TERM
 
 conf=$run_dir/sentinel.conf
-seeking=$run_dir/seeking # not empty while this voter does not know what to monitor
 
 # seek sets seed, and its epoch, from the first that tells who is the primary: other voters, servers, the volume, a person.
 seek() {
@@ -81,8 +80,9 @@ learn() {
 	*"sentinel monitor"*) return ;;
 	esac
 	until seek && [ -n "$seed" ]; do
-		say "TopologyUnknown: no sentinel, no server and no volume tells which Pod was the primary"
-		printf yes >"$seeking"
+		why="TopologyUnknown: no sentinel, no server and no volume knows which Pod was the primary"
+		say "$why"
+		printf '%s\n' "$why" >"$seeking"
 		sleep 1
 		locate || :
 	done

@@ -89,6 +89,15 @@ without_data() {
 	fi
 }
 
+# unknown has the server wait for the reason of the voter beside it, if that knows of nothing to monitor.
+unknown() {
+	[ -s "$seeking" ] || return 0
+	IFS= read -r line <"$seeking" || :
+	case $line in
+	TopologyUnknown*) why=$line ;;
+	esac
+}
+
 # decide sets role, or why this Pod has to wait.
 decide() {
 	role=
@@ -115,6 +124,7 @@ decide() {
 	fi
 	if [ -z "$primary" ]; then
 		why="Waiting: fewer than two sentinels agree on a primary"
+		unknown
 	elif [ "$primary" != "$me" ]; then
 		role=replica
 	elif [ -z "$problem" ] && has_data; then

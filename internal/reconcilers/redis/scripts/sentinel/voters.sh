@@ -14,6 +14,7 @@ patience='timeout 1'
 hold=$run_dir/hold       # why the server waits
 leaving=$run_dir/leaving # this Pod is being deleted
 stopped=$run_dir/stopped # its server has nothing more to do
+seeking=$run_dir/seeking # its voter does not know yet what to monitor, and why
 
 say() { printf 'flotilla: %s\n' "$1" >&2; }
 
