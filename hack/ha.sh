@@ -26,15 +26,16 @@ engine_root() { # <name> <engine>
 	mv "$HA_DIR/versions" "$HA_DIR/$1/etc/versions"
 }
 
-engines=()
+engines=() ready=()
 for engine in ${HA_ENGINES:-${HA_SHORT:+redis-7}}; do engines+=("$engine"); done
 [[ ${engines[*]} ]] || engines=(redis-7 redis-8 valkey)
 for engine in "${engines[@]}"; do
 	[[ $engine == redis-7 || -s $HA_DIR/$engine/etc/versions ]] || in_trixie || { say "ha: $engine is not run: Debian 13 is out of reach" && continue; }
-	engine_root "$engine" "${engine%%-*}"
+	(engine_root "$engine" "${engine%%-*}") || { say "ha: $engine is not run: its packages are out of reach" && continue; }
 	ready+=("$engine")
 done
 
+[[ ${ready[*]} ]] || exit 75
 CGO_ENABLED=0 go test -c -tags ha -o "$HA_DIR/ha.test" "$ROOT/test/ha"
 code=0
 for engine in "${ready[@]}"; do

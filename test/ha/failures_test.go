@@ -68,6 +68,13 @@ func TestReplicaNodeGone(t *testing.T) {
 	})
 }
 
+func cutOffTime() time.Duration {
+	if testing.Short() {
+		return 12 * time.Second
+	}
+	return 20 * time.Second
+}
+
 // partitions cuts the primary off with clients beside it, and others with it.
 func (l *lab) partitions(name string, n int, limit bound, with ...*pod) {
 	l.Helper()
@@ -82,7 +89,7 @@ func (l *lab) partitions(name string, n int, limit bound, with ...*pod) {
 		for _, o := range cutOff {
 			o.move(island)
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(cutOffTime())
 		healed := time.Now()
 		last := max(direct.last(began, healed), proxied.last(began, healed))
 		for _, o := range cutOff {

@@ -49,6 +49,7 @@ func TestPrimaryDeleted(t *testing.T) {
 }
 
 func TestReplicaDeleted(t *testing.T) {
+	long(t)
 	l := startLab(t)
 	l.rounds("replica deleted", times(1, 6), bound{p95: 500 * time.Millisecond, max: time.Second}, func(round int) string {
 		p := l.others(l.mustPrimary())[round%2]
