@@ -5,7 +5,7 @@ package redis
 
 import (
 	"cmp"
-	"crypto/sha1" //nolint:gosec // An identifier, not a secret.
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -26,6 +26,8 @@ import (
 const (
 	// voters is the number of Pods with a sentinel that votes, quorum is how many have to agree.
 	voters, majority = 3, 2
+	// voterIDBytes is the size of the identity of a sentinel.
+	voterIDBytes = 20
 	// unknown is the ordinal of a primary that is not known.
 	unknown = int32(-1)
 	// tellGrace is how long the primary may be unknown before it is reported. A failover takes a few seconds.
@@ -190,8 +192,8 @@ func emptyPod(s *state) (pod, bool) {
 func voterIDs(redis *flotillav1.Redis) string {
 	var ids []string
 	for ordinal := range voters {
-		sum := sha1.Sum(fmt.Appendf(nil, "%s/%d", redis.UID, ordinal)) //nolint:gosec // Sentinel asks for 40 digits.
-		ids = append(ids, hex.EncodeToString(sum[:]))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", redis.UID, ordinal))
+		ids = append(ids, hex.EncodeToString(sum[:voterIDBytes]))
 	}
 	return strings.Join(ids, " ")
 }
