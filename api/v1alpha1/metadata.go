@@ -79,7 +79,8 @@ const (
 	// were created again.
 	AnnotationConfirmRecreated = "flotilla.dev/confirm-recreated"
 	// AnnotationPromote, on a hub object, is its generation whose rollout skips soakSeconds; followed by "/full", it skips steps,
-	// batches and groups too. It is removed when the rollout is over.
+	// batches and groups too. Each value, and the generation followed by "/retry", has a change tried again that was taken back.
+	// It is removed when the rollout is over.
 	AnnotationPromote = "flotilla.dev/promote"
 	// AnnotationDeletionProtection, when "true" on a hub object, or on a namespace for itself and the Redises in it,
 	// prevents the deletion.

@@ -99,6 +99,12 @@ const (
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonRolloutPaused means that clusters wait for a change because spec.placement.rollout.paused is set.
 	ReasonRolloutPaused = "RolloutPaused"
+	// ReasonRolloutReverted means that a change was taken back because clusters, which the message names, may have taken it and
+	// are not known to be ready in time. It stays taken back until the spec is edited or a person has it tried again.
+	ReasonRolloutReverted = "RolloutReverted"
+	// ReasonReverted means, on the entry of a cluster, that its copy is ready with the spec before the present one, which was
+	// taken back.
+	ReasonReverted = "Reverted"
 	// ReasonPlacementInMember means that spec.placement is set on a member's object.
 	ReasonPlacementInMember = "PlacementInMember"
 	// ReasonOther replaces a reason of a member that the hub does not know.

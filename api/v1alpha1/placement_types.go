@@ -147,7 +147,20 @@ type Rollout struct {
 	// order groups the clusters by the value of a label. The groups change one after another. Default: one group.
 	// +optional
 	Order *RolloutOrder `json:"order,omitempty"`
+
+	// onHalt is what happens when more than maxUnready clusters fail with a change. Stop: no other cluster changes. Revert: the
+	// clusters that took the change get the spec back with which they were ready before, all others keep what they have, and
+	// the change stays taken back until the spec is edited or a person has it tried again. Default Stop.
+	// +optional
+	// +kubebuilder:validation:Enum=Stop;Revert
+	OnHalt string `json:"onHalt,omitempty"`
 }
+
+// What happens when a rollout halts.
+const (
+	OnHaltStop   = "Stop"
+	OnHaltRevert = "Revert"
+)
 
 // RolloutOrder groups clusters by the value of a label.
 type RolloutOrder struct {
@@ -218,6 +231,55 @@ type FleetStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	Trials []Trial `json:"trials,omitempty"`
+
+	// change is the change of the spec that clusters have begun to take. It is absent while none is under way.
+	// +optional
+	Change *Change `json:"change,omitempty"`
+}
+
+// Change is a change of the spec that clusters have begun to take.
+type Change struct {
+	// rollout identifies the spec and the overrides, as annotation flotilla.dev/rollout of a copy does.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Rollout string `json:"rollout"`
+
+	// since is when the first cluster was permitted to take it.
+	// +required
+	Since metav1.MicroTime `json:"since"`
+
+	// revert is set if the change was taken back because of spec.placement.rollout.onHalt.
+	// +optional
+	Revert *Revert `json:"revert,omitempty"`
+}
+
+// Revert records that a change was taken back. A change is taken back once.
+type Revert struct {
+	// since is when it was taken back.
+	// +required
+	Since metav1.MicroTime `json:"since"`
+
+	// revision is the name of the ControllerRevision whose spec new copies get.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Revision string `json:"revision"`
+
+	// specHashes identify the effective specs that failed. The change stays taken back while a chosen cluster would get one of
+	// them.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=64
+	SpecHashes []string `json:"specHashes"`
+
+	// message names the clusters that failed, and says why.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+
+	// retried is true if a person has the change tried again. It is not taken back a second time.
+	// +optional
+	Retried bool `json:"retried,omitempty"`
 }
 
 // Trial records clusters that may have taken a change and have not been seen ready with it yet.
@@ -321,6 +383,11 @@ type RolloutStatus struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Waiting int32 `json:"waiting"`
+	// reverted is the number of members that have what they had before the change, because it was taken back, or are about to
+	// get it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Reverted int32 `json:"reverted,omitempty"`
 }
 
 // ClusterStatus is the state of the copy in one member.

@@ -64,8 +64,9 @@ type Copy struct {
 	// Rollout identifies the change that led to this spec, and ChangedAt is its time.
 	Rollout   string
 	ChangedAt time.Time
-	// Recorded reports whether the copy was changed by a version that records trials.
-	Recorded bool
+	// Recorded reports whether the copy was changed by a version that records trials, and Tried whether it was on trial with
+	// its spec.
+	Recorded, Tried bool
 	// Worse reports whether more nodes are not ready than when the spec was changed.
 	Worse bool
 	// Idle reports whether the spec of the copy makes its reconciler only observe, and HeldBack whether nothing else keeps it
@@ -97,7 +98,8 @@ func CopyOf(kind Kind, object Object) *Copy {
 		Deleting:           object.GetDeletionTimestamp() != nil,
 		Idle:               kind.Idle(object),
 	}
-	_, seen.Recorded = annotations[flotillav1.AnnotationReadyBefore]
+	before, recorded := annotations[flotillav1.AnnotationReadyBefore]
+	seen.Recorded, seen.Tried = recorded, before == "true"
 	if before, err := strconv.Atoi(annotations[flotillav1.AnnotationUnreadyNodesBefore]); err == nil && kind.UnreadyNodes != nil {
 		seen.Worse = kind.UnreadyNodes(object) > before
 	}

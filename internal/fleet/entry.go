@@ -32,8 +32,9 @@ type Observation struct {
 	Outcome Outcome
 	// Trial is the recorded trial of the cluster.
 	Trial Trial
-	// Held reports whether other clusters take the change first.
-	Held bool
+	// Held reports whether other clusters take the change first, and Kept whether it was taken back and Want is what the
+	// cluster had before.
+	Held, Kept bool
 	// Previous is the published entry, if any.
 	Previous *flotillav1.ClusterStatus
 }
@@ -141,11 +142,12 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 	case o.Copy.ObservedGeneration < o.Copy.Generation:
 		e.pending("The member has not observed this generation yet")
 	default:
-		if o.Fate == FateApply {
-			// A copy that is only kept still has the spec from when its cluster was last chosen.
+		if o.Fate == FateApply && !o.Kept {
+			// A copy that is only kept still has the spec from when its cluster was last chosen, or before it was reverted.
 			e.ObservedGeneration = generation
 		}
 		e.fromReady(o.Copy)
+		e.whileReverted(o)
 	}
 	if o.Fate == FateLeave && e.Reason == "" {
 		e.Reason, e.Message = flotillav1.ReasonLeaving, "The labels of the cluster no longer match; the copy is kept"
@@ -177,12 +179,27 @@ func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 		e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
 	case !e.Applied && !o.Member.Writable:
 		e.pending("The member is paused or frozen: nothing is written to it")
+	case !e.Applied && o.Kept:
+		e.pending("The change is being taken back")
 	case !e.Applied && o.Held:
 		e.pending("The change waits for its turn")
 	case !e.Applied:
 		e.pending("This generation is not applied to the copy yet")
 	}
 	return e.Applied
+}
+
+// whileReverted changes the entry of a copy that has what it had before a change that was taken back. It is not ready with
+// the present spec, even if it is ready.
+func (e *Entry) whileReverted(o Observation) {
+	if o.Fate != FateApply || !o.Kept {
+		return
+	}
+	e.Applied = false
+	if e.Ready == metav1.ConditionTrue && !e.Progressing {
+		e.Ready, e.Reason = metav1.ConditionFalse, flotillav1.ReasonReverted
+		e.Message = "The copy is ready with the spec before the present one, which was taken back"
+	}
 }
 
 func (e *Entry) pending(message string) {

@@ -109,6 +109,23 @@ func RevisionSpec(revision *appsv1.ControllerRevision) (map[string]any, error) {
 	return kept.Spec, nil
 }
 
+// SpecsOfRevision returns the specs that a hub object would have with what a revision keeps.
+func SpecsOfRevision(kind Kind, object Object, revision *appsv1.ControllerRevision) (*Specs, error) {
+	spec, err := toMap(kind.Spec(object))
+	if err != nil {
+		return nil, fmt.Errorf("encoding the spec: %w", err)
+	}
+	restored, err := Restore(spec, revision)
+	if err != nil {
+		return nil, err
+	}
+	earlier := kind.New()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": restored}, earlier); err != nil {
+		return nil, fmt.Errorf("reading revision %q: %w", revision.Name, err)
+	}
+	return NewSpecs(kind, earlier)
+}
+
 // Restore returns the spec of a hub object with what a revision keeps. The clusters that it is placed in, and how changes
 // spread, stay as they are.
 func Restore(spec map[string]any, revision *appsv1.ControllerRevision) (map[string]any, error) {

@@ -22,18 +22,16 @@ const (
 	// PromotionFull skips soakSeconds, steps, batches and groups: all clusters that wait change together when those on trial are
 	// ready. Clusters that fail still stop the others.
 	PromotionFull Promotion = "Full"
+	// PromotionRetry skips nothing. Like each of the others, it has a change tried again that was taken back.
+	PromotionRetry Promotion = "Retry"
 )
 
-// fullySuffix follows the generation in the annotation.
-const fullySuffix = "/full"
+// suffixes follow the generation in the annotation.
+var suffixes = map[Promotion]string{PromotionSoak: "", PromotionFull: "/full", PromotionRetry: "/retry"}
 
 // Value returns the value of the annotation that promotes a generation.
 func (p Promotion) Value(generation int64) string {
-	value := strconv.FormatInt(generation, 10)
-	if p == PromotionFull {
-		value += fullySuffix
-	}
-	return value
+	return strconv.FormatInt(generation, 10) + suffixes[p]
 }
 
 // PromotionOf returns the promotion of the present generation of a hub object. It ends with the rollout, so that it does not
@@ -44,7 +42,7 @@ func PromotionOf(object flotillav1.Placeable) Promotion {
 		return PromotionNone
 	}
 	value := object.GetAnnotations()[flotillav1.AnnotationPromote]
-	for _, promotion := range []Promotion{PromotionSoak, PromotionFull} {
+	for _, promotion := range []Promotion{PromotionSoak, PromotionFull, PromotionRetry} {
 		if value == promotion.Value(object.GetGeneration()) {
 			return promotion
 		}

@@ -34,6 +34,8 @@ type Facts struct {
 	Held, Confirmed bool
 	// Halt explains why the rollout has stopped. It is empty if the rollout has not.
 	Halt string
+	// Reverted is the change that is taken back, or nil.
+	Reverted *flotillav1.Change
 	// Recreated lists the clusters whose copies were created again, sorted by name.
 	Recreated []flotillav1.Recreation
 }
@@ -148,6 +150,8 @@ func (f Facts) placed() metav1.Condition {
 	case len(failed) > 0:
 		condition.Reason = f.Entries[slices.IndexFunc(f.Entries, func(e Entry) bool { return chosen(e) && e.Failed })].Reason
 		condition.Message = "Not placed: " + Join(failed)
+	case len(missing) > 0 && f.Reverted != nil:
+		condition.Reason, condition.Message = flotillav1.ReasonRolloutReverted, "The spec before is in "+Join(missing)
 	case len(missing) > 0:
 		condition.Reason = flotillav1.ReasonPlacementPending
 		condition.Message = "Waiting for " + Join(missing)
@@ -197,6 +201,9 @@ func (f Facts) progressing() metav1.Condition {
 		return e.Progressing && !held
 	}, plainName)
 	switch {
+	case f.Reverted != nil:
+		condition.Reason, condition.Message = flotillav1.ReasonRolloutReverted, f.revert()
+		return condition
 	case f.Halt != "":
 		condition.Reason, condition.Message = flotillav1.ReasonRolloutHalted, f.Halt
 		return condition
@@ -225,6 +232,16 @@ func (f Facts) progressing() metav1.Condition {
 		condition.Reason = flotillav1.ReasonRemoving
 	}
 	return condition
+}
+
+// revert explains why the change is taken back, and how far that has come.
+func (f Facts) revert() string {
+	going := f.names(func(e Entry) bool { return e.Progressing && e.Fate == FateApply }, plainName)
+	message := f.Reverted.Revert.Message + "; what the clusters had before"
+	if len(going) > 0 {
+		return message + " is being put back in " + Join(going)
+	}
+	return message + " is in place until the spec is edited or tried again"
 }
 
 // stays reports whether an entry counts for Ready. Copies that are being removed do not.

@@ -168,6 +168,8 @@ func TestConditions(t *testing.T) {
 	removing := func(e *Entry) { e.Fate, e.Progressing = FateRemove, true }
 	held := func(e *Entry) { e.Fate, e.Reason = FateRemove, flotillav1.ReasonRemovalHeld }
 	failed := func(e *Entry) { e.Applied, e.Failed = false, true }
+	back := func(e *Entry) { e.Applied = false }
+	reverted := &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: eu-2"}}
 	well, dead := entry("eu-1", "True", ""), entry("us-1", "Unknown", "ClusterUnreachable")
 	tests := map[string]struct {
 		facts Facts
@@ -183,6 +185,9 @@ func TestConditions(t *testing.T) {
 		"one being removed": {Facts{Entries: []Entry{well, entry("eu-2", "False", "Removing", removing)}}, map[string]string{"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "True Removing"}},
 		"removal held while a rollout is halted": {Facts{Entries: []Entry{well, entry("eu-2", "False", "", held)}, Halt: "Not ready in time: eu-1; not changed: eu-3"}, map[string]string{
 			"Ready": "True AllReady", "FullyReady": "True AllReady", "Placed": "True AllPlaced", "ClustersReachable": "True AllReachable", "Progressing": "False RolloutHalted", "RemovalHeld": "True BudgetExceeded", "Stalled": "True RemovalHeld",
+		}},
+		"taken back": {Facts{Entries: []Entry{well, entry("eu-2", "False", "Reverted", back)}, Reverted: reverted}, map[string]string{
+			"Ready": "False ClustersNotReady", "FullyReady": "False ClustersNotReady", "Placed": "False RolloutReverted", "ClustersReachable": "True AllReachable", "Progressing": "False RolloutReverted", "Stalled": "True RolloutReverted",
 		}},
 		"none chosen":         {Facts{}, map[string]string{"Ready": "False NoClusterSelected", "FullyReady": "False NoClusterSelected", "Placed": "False NoClusterSelected", "ClustersReachable": "Unknown NoClusterSelected", "Progressing": "False Settled"}},
 		"invalid":             {Facts{Invalid: errors.New("parsing"), Entries: []Entry{well}}, map[string]string{"Ready": "False PlacementInvalid", "FullyReady": "False PlacementInvalid", "Placed": "False PlacementInvalid", "ClustersReachable": "True AllReachable", "Progressing": "False Settled", "Stalled": "True PlacementInvalid"}},
@@ -218,6 +223,7 @@ func TestConditions_Stalled(t *testing.T) {
 	well, unwell := entry("eu-1", "True", ""), entry("eu-2", "False", "ReplicasNotReady")
 	conflict, held := entry("eu-3", "False", "NameConflict"), entry("eu-4", "False", "RemovalHeld")
 	conflict.Failed, held.Fate = true, FateRemove
+	reverted := &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: eu-2"}}
 	const halt, confirm = "Not ready in time: eu-2; not changed: eu-1", "emoval held until annotation flotilla.dev/confirm-removal is 7: eu-4"
 	tests := map[string]struct {
 		facts                  Facts
@@ -229,6 +235,7 @@ func TestConditions_Stalled(t *testing.T) {
 		"no placement":                  {facts: Facts{}, reason: "NoPlacement", message: "Set spec.placement to choose the clusters that get a copy", ready: "Set spec.placement to choose the clusters that get a copy"},
 		"the placement":                 {facts: Facts{HasPlacement: true, Invalid: errors.New("parsing: no"), Entries: []Entry{well}}, reason: "PlacementInvalid", message: "Parsing: no", ready: "Parsing: no"},
 		"a rollout":                     {facts: Facts{HasPlacement: true, Halt: halt, Entries: []Entry{well, unwell}}, reason: "RolloutHalted", message: "Rollout halted: not ready in time: eu-2; not changed: eu-1", ready: "Rollout halted: not ready in time: eu-2; not changed: eu-1; not ready: eu-2 (ReplicasNotReady)"},
+		"a change that is taken back":   {facts: Facts{HasPlacement: true, Halt: halt, Reverted: reverted, Entries: []Entry{well, unwell}}, reason: "RolloutReverted", message: "Rollout reverted: not ready in time: eu-2", ready: "Rollout reverted: not ready in time: eu-2; not ready: eu-2 (ReplicasNotReady)"},
 		"a removal":                     {facts: Facts{HasPlacement: true, Entries: []Entry{well, held}}, reason: "RemovalHeld", message: "R" + confirm, ready: "R" + confirm + "; 1 of 1 clusters are ready"},
 		"a deletion":                    {facts: Facts{Deleting: true, Entries: []Entry{held}}, reason: "RemovalHeld", message: "R" + confirm, ready: "Copies are being removed from eu-4; r" + confirm},
 		"an override":                   {facts: Facts{HasPlacement: true, InvalidOverride: errors.New("override 1: no"), Entries: []Entry{well}}, reason: "OverrideInvalid", message: "Override 1: no", ready: "Override 1: no; 1 of 1 clusters are ready"},

@@ -25,7 +25,10 @@ func (f Facts) waits() []wait {
 	if f.Deleting {
 		return waits
 	}
-	if f.Halt != "" {
+	switch {
+	case f.Reverted != nil:
+		waits = append(waits, wait{flotillav1.ReasonRolloutReverted, "Rollout reverted: " + lowerFirst(f.Reverted.Revert.Message)})
+	case f.Halt != "":
 		waits = append(waits, wait{flotillav1.ReasonRolloutHalted, "Rollout halted: " + lowerFirst(f.Halt)})
 	}
 	if f.InvalidOverride != nil {

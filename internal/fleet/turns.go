@@ -17,6 +17,8 @@ type Turn struct {
 	// Want is the hash of the effective spec for the cluster. It is empty if there is none, or if the cluster is on trial
 	// and no longer chosen.
 	Want string
+	// Kept reports whether the change of the hub object was taken back and Want is what the cluster had before.
+	Kept bool
 	// Idle reports whether the reconcilers of the member only observe a copy with that spec. Such a copy takes the spec at
 	// once, because nothing follows from it.
 	Idle bool
@@ -48,7 +50,7 @@ func TurnOf(o Observation, generation int64) (Turn, bool) {
 	refused := o.Outcome.Reason != "" && o.Outcome.Generation == generation && !o.Outcome.Held
 	refused = refused && (o.Copy == nil || o.Copy.Hash != o.Want.Hash)
 	if o.Fate == FateApply && o.Member != nil && o.WantError == nil && !refused {
-		turn.Want, turn.Idle, turn.Writable = o.Want.Hash, o.Want.Idle(), o.Member.Writable
+		turn.Want, turn.Idle, turn.Kept, turn.Writable = o.Want.Hash, o.Want.Idle(), o.Kept, o.Member.Writable
 		turn.Absent = o.Copy == nil && o.Visible() && o.Want.Evicts()
 		return turn, true
 	}
@@ -72,6 +74,9 @@ func (t Turn) takes() bool    { return t.Writable && t.outdated() }
 func (t Turn) Open(template string) bool {
 	if !t.alive() {
 		return t.Absent || t.Trial != (Trial{})
+	}
+	if t.Kept {
+		return true
 	}
 	return t.Trial != (Trial{}) || !t.shown() || t.Copy.Rollout == template && !t.Copy.Settled()
 }

@@ -37,6 +37,8 @@ type Waves struct {
 	Order *flotillav1.RolloutOrder
 	// Paused reports whether a person has paused the rollout: no further cluster goes on trial.
 	Paused bool
+	// Revert reports whether a change that fails is taken back, and Reverted whether the present one was: no cluster takes it.
+	Revert, Reverted bool
 	// Room reports whether a cluster may take a further change, besides those of other objects; nil means always. It is asked
 	// in the order in which the clusters change, and not for a correction: these clusters have begun.
 	Room func(clusterName string) bool
@@ -44,13 +46,14 @@ type Waves struct {
 
 // NewWaves returns the limits of the rollout of a hub object that is placed in the given number of clusters.
 func NewWaves(object flotillav1.Placeable, template string, chosen int) Waves {
-	waves := Waves{Template: template, Deadline: defaultProgressDeadline}
+	waves := Waves{Template: template, Deadline: defaultProgressDeadline, Reverted: RevertedChange(object) != nil}
 	batch := defaultBatch
 	if placement := object.GetPlacement(); placement != nil && placement.Rollout != nil {
 		for _, step := range placement.Rollout.Steps {
 			waves.Steps = append(waves.Steps, sizeOf(step, chosen))
 		}
 		waves.MaxUnready, waves.Paused = int(placement.Rollout.MaxUnready), placement.Rollout.Paused
+		waves.Revert = placement.Rollout.OnHalt == flotillav1.OnHaltRevert
 		waves.Soak, waves.Order = time.Duration(placement.Rollout.SoakSeconds)*time.Second, placement.Rollout.Order
 		batch = cmp.Or(placement.Rollout.Batch, defaultBatch)
 		if seconds := placement.Rollout.ProgressDeadlineSeconds; seconds > 0 {
@@ -102,8 +105,11 @@ type Wave struct {
 	Failed []string
 	// Trials are the clusters on trial from now on. They have to be recorded before a cluster in Go takes the change.
 	Trials Trials
-	// Unseen lists those of Failed that cannot be seen, sorted.
-	Unseen []string
+	// Unseen lists those of Failed that cannot be seen, and Harmed those that may have failed because of the desired spec, both
+	// sorted.
+	Unseen, Harmed []string
+	// Kept lists the clusters that have what they had before a change that was taken back, or are about to get it, sorted.
+	Kept []string
 	// Done is the number of clusters that have the change and are ready with it, unless Undecided.
 	Done int
 	// Changing lists the clusters that may be changing from now on and have not failed, and Crowded those of Held that have
@@ -130,6 +136,7 @@ type Wave struct {
 //     previous one is ready or has failed.
 //  6. While a person pauses the rollout, only specs that need no trial and clusters that have begun go on.
 //  7. A cluster without room for another change is passed over until there is.
+//  8. While a change is taken back, only the specs that clusters get back go on.
 //
 // The decision depends only on the copies and on the recorded trials, so it is the same after a restart. For the clusters
 // that are not on trial the caller also has to remember recent permits.
@@ -152,7 +159,7 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 	var next []Turn
 	switch {
 	// A member that has not been observed since the start may be in the middle of the change.
-	case wave.Undecided, w.Paused:
+	case wave.Undecided, w.Paused, w.Reverted:
 	case len(first) > 0:
 		if r.count[moving] == 0 && r.count[failed] <= w.MaxUnready {
 			next = first[:min(batch, len(first))]
@@ -170,22 +177,20 @@ func (w Waves) Next(turns []Turn, now time.Time) Wave {
 	}
 	wave.Halted = failing && len(wave.Held) > 0 && len(next) == 0
 	wave.Paused = w.Paused && len(wave.Held) > 0
-	slices.Sort(wave.Go)
-	slices.Sort(wave.Held)
-	slices.Sort(wave.Failed)
-	slices.Sort(wave.Unseen)
-	slices.Sort(wave.Changing)
-	slices.Sort(wave.Crowded)
+	for _, names := range [][]string{wave.Go, wave.Held, wave.Failed, wave.Unseen, wave.Harmed, wave.Kept, wave.Changing, wave.Crowded} {
+		slices.Sort(names)
+	}
 	return r.wave
 }
 
 // Progress returns the numbers of clusters for the status of the hub object, or nil if no change is under way.
 func (w Wave) Progress() *flotillav1.RolloutStatus {
-	if len(w.Changing)+len(w.Failed)+len(w.Held) == 0 {
+	if len(w.Changing)+len(w.Failed)+len(w.Held)+len(w.Kept) == 0 {
 		return nil
 	}
 	return &flotillav1.RolloutStatus{
 		Done: int32(w.Done), Changing: int32(len(w.Changing)), Failed: int32(len(w.Failed)), Waiting: int32(len(w.Held)),
+		Reverted: int32(len(w.Kept)),
 	}
 }
 
@@ -254,6 +259,13 @@ func (r *round) add(turn Turn) {
 		r.wave.Failed = append(r.wave.Failed, turn.Name)
 		if turn.Copy == nil {
 			r.wave.Unseen = append(r.wave.Unseen, turn.Name)
+		}
+		if at == failed && (turn.Copy == nil || turn.shown()) {
+			r.wave.Harmed = append(r.wave.Harmed, turn.Name)
+		}
+	default:
+		if turn.Kept && turn.alive() {
+			r.wave.Kept = append(r.wave.Kept, turn.Name)
 		}
 	}
 	if rest > 0 && (r.wave.Recheck == 0 || rest < r.wave.Recheck) {

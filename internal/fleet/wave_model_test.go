@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
 const (
@@ -22,9 +24,10 @@ const (
 // courseSpec is a spec of the hub object.
 type courseSpec struct {
 	name string
-	// breaks and cuts are the clusters that do not become ready with it, and that cannot be reached any more.
-	breaks, cuts map[string]bool
-	idle         bool
+	// breaks and cuts are the clusters that do not become ready with it, and that cannot be reached any more. It worsens the
+	// nodes of others, which are ready all the same.
+	breaks, cuts, worsens map[string]bool
+	idle                  bool
 }
 
 // courseCluster is a member with a copy, as it is and as the manager sees it.
@@ -46,6 +49,11 @@ type courseCluster struct {
 	left    bool
 	// takes is how many steps the member needs to observe a change.
 	takes int
+	// stage is the value of the label by which clusters are ordered, and full whether other objects use up its room.
+	stage string
+	full  bool
+	// wellSince is when it became ready with what it took.
+	wellSince time.Time
 
 	// took is the hash that it took when it was ready and has not been seen ready with, and tookAt when it was permitted.
 	took   string
@@ -67,6 +75,9 @@ type course struct {
 	permits map[string]Permit
 	// promoted is one more than the number of edits that there were when a person promoted the change.
 	promoted int
+	// change is recorded on the hub object, and back is what the model knows about what was taken back.
+	change *flotillav1.Change
+	back   takenBack
 	// halted reports whether the rollout was halted, and nothing has happened since that may end it.
 	halted bool
 	// without is the rule that is switched off.
@@ -97,6 +108,10 @@ func newCourse(seed uint64, without string, tells bool) *course {
 		c.waves.Soak = 2 * time.Minute
 	}
 	c.nervous = seed%4 == 0
+	c.waves.Revert = seed%7 < 3
+	if seed%11 < 3 {
+		c.waves.Order = &flotillav1.RolloutOrder{Label: "stage", Values: []string{"first", "second"}}
+	}
 	c.spec = &courseSpec{name: "s0"}
 	c.specs = []*courseSpec{c.spec}
 	for i := range 1 + c.random.IntN(7) {
@@ -104,6 +119,7 @@ func newCourse(seed uint64, without string, tells bool) *course {
 		cluster.copy = Copy{Recorded: true, Version: "1", Generation: 1, ObservedGeneration: 1, Ready: condition(!cluster.sick), ChangedAt: c.now.Add(-time.Hour)}
 		cluster.copy.Hash, _ = c.want(cluster)
 		cluster.cached = cluster.copy
+		cluster.stage = []string{"second", "other", "first"}[i%3]
 		c.clusters = append(c.clusters, cluster)
 	}
 	return c
@@ -158,17 +174,18 @@ func (c *course) turns() []Turn {
 	for _, m := range c.clusters {
 		o := Observation{
 			Name: m.name, Fate: FateApply, Trial: c.trials[m.name],
-			Member: &Member{Decided: m.decided, Visible: m.visible(), Writable: m.visible() && m.paused == 0},
+			Member: &Member{
+				Decided: m.decided, Visible: m.visible(), Writable: m.visible() && m.paused == 0, Labels: map[string]string{"stage": m.stage},
+			},
 		}
 		if m.left {
 			o.Fate = FateLeave
 		}
-		hash, idle := c.want(m)
-		o.Want = Effective{Hash: hash, Spec: specOf[idle]}
 		if m.visible() {
 			seen := m.cached
 			o.Copy = &seen
 		}
+		o.Want, o.Kept = c.target(m, o.Copy)
 		turn, ok := TurnOf(o, 1)
 		if !ok {
 			continue
@@ -191,9 +208,11 @@ func (c *course) turns() []Turn {
 func (c *course) pass() {
 	c.waves.Template = c.spec.name + "/" + strconv.Itoa(c.edits)
 	c.see()
+	c.stand()
 	waves, turns := c.bounds(), c.turns()
 	wave := waves.Next(turns, c.now)
 	c.check(turns, wave)
+	c.follow(waves, wave, turns)
 	if !maps.Equal(c.trials, wave.Trials) {
 		c.tell("%v go, on trial are %v", wave.Go, wave.Trials)
 	}
@@ -201,6 +220,9 @@ func (c *course) pass() {
 	for _, turn := range turns {
 		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
+		}
+		if c.back.now {
+			break
 		}
 		permit := wave.Permit(turn, c.now)
 		permit.Pending = permit.Pending && c.without != "the record before the permit"
@@ -221,7 +243,7 @@ func (c *course) pass() {
 // see notes which clusters the manager sees ready.
 func (c *course) see() {
 	for _, m := range c.clusters {
-		if !m.visible() || !m.cached.Settled() || m.cached.Idle {
+		if !m.visible() || !m.cached.Settled() || m.cached.Idle || m.cached.Worse {
 			continue
 		}
 		// What it took later, such as the spec before, shows the same.
@@ -231,60 +253,6 @@ func (c *course) see() {
 		if c.trials[m.name] != (Trial{}) {
 			c.halted = false
 		}
-	}
-}
-
-// check looks for a broken rule in a decision.
-func (c *course) check(turns []Turn, wave Wave) {
-	suspects, correctable, fresh := []string(nil), "", map[string]bool{}
-	for _, m := range c.clusters {
-		if !m.suspect() {
-			continue
-		}
-		suspects = append(suspects, m.name)
-		if c.now.Sub(m.tookAt) < courseDeadline-courseStep {
-			fresh[m.name] = true
-		}
-		i := slices.IndexFunc(turns, func(t Turn) bool { return t.Name == m.name })
-		if i >= 0 && turns[i].Writable && turns[i].alive() && !turns[i].shown() && !slices.Contains(wave.Go, m.name) {
-			correctable = m.name
-		}
-	}
-	undecided := slices.ContainsFunc(c.clusters, func(m *courseCluster) bool { return !m.decided && !m.left })
-	let, done := 0, 0
-	for _, turn := range turns {
-		if turn.Done(c.waves.Template) {
-			done++
-		}
-		if !turn.alive() || turn.shown() || !turn.Writable {
-			continue
-		}
-		goes := slices.Contains(wave.Go, turn.Name)
-		if _, idle := c.want(c.find(turn.Name)); (idle || turn.Want != "" && c.find(turn.Name).cached.PreviousHash == turn.Want) && !goes {
-			c.violate("%s is held, although it needs no trial", turn.Name)
-		}
-		if !goes || turn.returns() || !turn.PermittedAt.IsZero() || c.trials[turn.Name].Hash == turn.Want {
-			continue
-		}
-		let++
-		if c.trials[turn.Name] != (Trial{}) {
-			continue
-		}
-		switch {
-		case len(suspects) > c.waves.MaxUnready:
-			c.violate("%s may change although %v are not known to be well", turn.Name, suspects)
-		case correctable != "":
-			c.violate("%s may change before %s, which was broken", turn.Name, correctable)
-		case len(fresh) > 0:
-			c.violate("%s may change although others have just begun: %v", turn.Name, fresh)
-		case undecided:
-			c.violate("%s may change although not all clusters have been looked at", turn.Name)
-		case c.halted:
-			c.violate("%s may change although the rollout was halted", turn.Name)
-		}
-	}
-	if limit := c.limit(done); let > limit && !c.isPromoted() {
-		c.violate("%d clusters may change at once after %d, not only %d", let, done, limit)
 	}
 }
 
@@ -312,7 +280,8 @@ func (c *course) find(name string) *courseCluster {
 // take applies the spec to a copy, as placement does.
 func (c *course) take(m *courseCluster) {
 	seen := m.cached
-	hash, idle := c.want(m)
+	want, _ := c.target(m, &seen)
+	hash, idle := want.Hash, want.Idle()
 	if m.copy.Hash != seen.Hash || hash == seen.Hash {
 		return
 	}
@@ -329,8 +298,12 @@ func (c *course) take(m *courseCluster) {
 		previous = ""
 	}
 	returns := seen.PreviousHash == hash
+	c.checkTake(m, hash, idle)
 	m.copy.PreviousHash, m.copy.Hash, m.copy.Rollout, m.copy.ChangedAt = previous, hash, c.waves.Template, c.now
-	m.copy.Idle = idle
+	if reverted(c.change) && !idle {
+		m.copy.Rollout = "what was before " + c.change.Rollout
+	}
+	m.copy.Idle, m.copy.Tried, m.wellSince = idle, c.trials[m.name].Hash == hash, time.Time{}
 	m.copy.Generation++
 	m.copy.Version = strconv.FormatInt(m.copy.Generation, 10)
 	if permit.Hash == hash {
@@ -340,15 +313,16 @@ func (c *course) take(m *courseCluster) {
 	m.takes = c.random.IntN(6)
 	c.changes++
 	c.tell("%s takes %q", m.name, hash)
+	spec := c.named(hash)
 	switch {
 	case idle:
 		return
-	case m.suspect() && returns && !c.spec.breaks[m.name]:
-	case m.suspect(), (seen.Ready.Status == metav1.ConditionTrue || c.trials[m.name].Hash == hash) && !returns, returns && c.spec.breaks[m.name]:
+	case m.suspect() && returns && !spec.breaks[m.name]:
+	case m.suspect(), (seen.Ready.Status == metav1.ConditionTrue || c.trials[m.name].Hash == hash) && !returns, returns && spec.breaks[m.name]:
 		m.took, m.tookAt = hash, c.permits[m.name].At
 	}
-	m.spec = c.spec
-	if c.spec.cuts[m.name] {
+	m.spec = spec
+	if spec.cuts[m.name] {
 		m.cut = true
 		c.tell("%s is cut off", m.name)
 	}
@@ -356,14 +330,19 @@ func (c *course) take(m *courseCluster) {
 
 // live lets a step pass in the clusters.
 func (c *course) live() {
+	quickness := 6
+	if c.nervous {
+		quickness = 2
+	}
 	for _, m := range c.clusters {
 		m.away, m.paused, m.hiccup = max(m.away-1, 0), max(m.paused-1, 0), max(m.hiccup-1, 0)
-		if m.visible() && m.paused == 0 && !m.left && c.random.IntN(10) < 6 {
+		if m.visible() && m.paused == 0 && !m.left && c.random.IntN(10) < quickness {
 			c.take(m)
 		}
 		if m.takes--; m.takes <= 0 {
 			m.copy.ObservedGeneration = m.copy.Generation
 			m.copy.Ready = condition(!m.sick && m.hiccup == 0 && !m.spec.breaks[m.name])
+			m.copy.Worse = m.spec.worsens[m.name]
 		}
 		// A cache lags less than cacheLag.
 		if m.lag--; m.lag <= 0 {

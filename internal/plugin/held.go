@@ -142,10 +142,12 @@ func holdsOf(object fleet.Object) []hold {
 	switch progressing.Reason {
 	case flotillav1.ReasonRolloutHalted:
 		add(progressing.Reason, nil, &progressing.LastTransitionTime, "", of.command("rollout undo")+", or correct it")
+	case flotillav1.ReasonRolloutReverted:
+		add(progressing.Reason, nil, &progressing.LastTransitionTime, "", of.command("rollout retry")+", or correct it")
 	case flotillav1.ReasonRolloutPaused:
 		add(progressing.Reason, nil, &progressing.LastTransitionTime, "", of.command("rollout resume"))
 	}
-	shown := []string{flotillav1.ReasonRemovalHeld, flotillav1.ReasonRolloutHalted}
+	shown := []string{flotillav1.ReasonRemovalHeld, flotillav1.ReasonRolloutHalted, flotillav1.ReasonRolloutReverted}
 	if stalled := condition(conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue && !slices.Contains(shown, stalled.Reason) {
 		add(stalled.Reason, nil, &stalled.LastTransitionTime, "", of.command("tree")+" shows more")
 	}

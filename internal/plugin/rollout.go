@@ -23,7 +23,7 @@ import (
 func newRollout(t *tool) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollout",
-		Short: "Show a rollout, pause, resume and promote it, and go back",
+		Short: "Show a rollout, pause, resume, promote and retry it, and go back",
 		Long: `Show how far a change of an object has come in its clusters, stop it from reaching further ones or let it reach them sooner, and
 go back to an earlier spec.
 
@@ -45,6 +45,7 @@ Everything is read from the hub and written there.`,
   failed     not ready in time with a change that it may have taken
   on trial   may have taken a change, and has not been seen ready with it yet
   waiting    has not taken the change
+  reverted   has what it had before the change, which was taken back
   not seen   cannot be observed
   done       has the change`,
 		Example: `  kubectl flotilla rollout status redis/cache -n shop
@@ -77,27 +78,8 @@ finish. Going back to the previous spec is still possible.`,
 			return t.pauseRollout(c.Context(), strings.Join(args, "/"), false)
 		},
 	})
-	var full bool
-	promote := &cobra.Command{
-		Use:   "promote (redis|nodepool)/NAME",
-		Short: "Let a rollout go on without waiting",
-		Long: `Let the present change go on as soon as the clusters on trial are ready with it, without waiting for soakSeconds. With --full
-all clusters that wait change together then, without steps, batches and groups.
-
-Clusters that fail still stop the others, and at most rollouts.perCluster objects change in a cluster at a time. The promotion is
-for the present generation: it ends with the rollout, and with the next edit.`,
-		Example: `  kubectl flotilla rollout promote redis/cache -n shop
-  kubectl flotilla rollout promote nodepool/web --full`,
-		RunE: func(c *cobra.Command, args []string) error {
-			promotion := fleet.PromotionSoak
-			if full {
-				promotion = fleet.PromotionFull
-			}
-			return t.promoteRollout(c.Context(), strings.Join(args, "/"), promotion)
-		},
-	}
-	promote.Flags().BoolVar(&full, "full", false, "Skip steps, batches and groups too")
-	add(promote)
+	add(newRolloutPromote(t))
+	add(newRolloutRetry(t))
 	add(newRolloutHistory(t))
 	add(newRolloutUndo(t))
 	return c
@@ -105,18 +87,20 @@ for the present generation: it ends with the rollout, and with the next edit.`,
 
 // The stages of a cluster in a rollout, in the order in which they are shown.
 const (
-	stageFailed  = "failed"
-	stageOnTrial = "on trial"
-	stageWaiting = "waiting"
-	stageUnseen  = "not seen"
-	stageDone    = "done"
+	stageFailed   = "failed"
+	stageOnTrial  = "on trial"
+	stageWaiting  = "waiting"
+	stageReverted = "reverted"
+	stageUnseen   = "not seen"
+	stageDone     = "done"
 )
 
 // stageOrder and stageColours are of the stages.
 var (
-	stageOrder   = []string{stageFailed, stageOnTrial, stageWaiting, stageUnseen, stageDone}
+	stageOrder   = []string{stageFailed, stageOnTrial, stageWaiting, stageReverted, stageUnseen, stageDone}
 	stageColours = map[string]console.Colour{
-		stageFailed: console.Red, stageOnTrial: console.Yellow, stageWaiting: console.Faint, stageUnseen: console.Yellow, stageDone: console.Green,
+		stageFailed: console.Red, stageOnTrial: console.Yellow, stageWaiting: console.Faint, stageReverted: console.Yellow, stageUnseen: console.Yellow,
+		stageDone: console.Green,
 	}
 )
 
@@ -173,7 +157,7 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 		t.Resultf("%s: the manager has not seen generation %d yet", of, object.GetGeneration())
 	} else {
 		colour := map[string]console.Colour{
-			flotillav1.ReasonSettled: console.Green, flotillav1.ReasonRolloutHalted: console.Red,
+			flotillav1.ReasonSettled: console.Green, flotillav1.ReasonRolloutHalted: console.Red, flotillav1.ReasonRolloutReverted: console.Red,
 		}[progressing.Reason]
 		t.Resultf("%s", console.Paint(t.Out, cmp.Or(colour, console.Yellow), fmt.Sprintf(
 			"%s: %s for %s: %s", of, progressing.Reason, t.Ago(&progressing.LastTransitionTime), progressing.Message)))
@@ -209,6 +193,9 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 		t.Resultf("\nGo on with: %s", of.command("rollout resume"))
 	case flotillav1.ReasonRolloutHalted:
 		t.Resultf("\nWhat it means: %s\nGo back with: %s", meaningOf(progressing.Reason), of.command("rollout undo"))
+	case flotillav1.ReasonRolloutReverted:
+		t.Resultf("\nWhat it means: %s\nMake it the spec of the hub, too, with: %s\nTry the change again with: %s",
+			meaningOf(progressing.Reason), of.command("rollout undo"), of.command("rollout retry"))
 	}
 }
 
@@ -222,7 +209,7 @@ func countStages(status *flotillav1.FleetStatus, listed []stageItem) map[string]
 	switch all := status.Rollout; {
 	case status.ClustersOmitted > 0 && all != nil:
 		counts[stageFailed], counts[stageOnTrial] = int(all.Failed), int(all.Changing)
-		counts[stageWaiting], counts[stageDone] = int(all.Waiting), int(all.Done)
+		counts[stageWaiting], counts[stageReverted], counts[stageDone] = int(all.Waiting), int(all.Reverted), int(all.Done)
 	default:
 		counts[stageDone] += int(status.ClustersOmitted)
 	}
@@ -232,7 +219,7 @@ func countStages(status *flotillav1.FleetStatus, listed []stageItem) map[string]
 // stagesOf returns the stage of each cluster that a hub object lists. Those that stop others come first.
 func (t *tool) stagesOf(object fleet.Object) []stageItem {
 	trials, deadline := fleet.TrialsOf(object), fleet.NewWaves(object, "", 0).Deadline
-	entries := entriesOf(object)
+	entries, reverted := entriesOf(object), fleet.RevertedChange(object) != nil
 	stages := make([]stageItem, 0, len(entries))
 	for i := range entries {
 		entry := &entries[i]
@@ -245,6 +232,12 @@ func (t *tool) stagesOf(object fleet.Object) []stageItem {
 			stage, began = stageOnTrial, &metav1.Time{Time: trial.Since}
 		case entry.Ready == metav1.ConditionUnknown:
 			stage = stageUnseen
+		case reverted:
+			// One that had the present spec before the change began has it still.
+			stage = stageReverted
+			if entry.ObservedGeneration == object.GetGeneration() && entry.Reason != flotillav1.ReasonReverted {
+				stage = stageDone
+			}
 		case entry.ObservedGeneration == object.GetGeneration():
 			stage = stageDone
 		}
@@ -294,54 +287,6 @@ func (t *tool) pauseRollout(ctx context.Context, argument string, pause bool) er
 	} else {
 		t.Resultf("Follow it with: %s", of.command("rollout status")+" --watch")
 	}
-	return nil
-}
-
-// promotionEffects describe what promotions do.
-var promotionEffects = map[fleet.Promotion]string{
-	fleet.PromotionSoak: "it goes on as soon as the clusters on trial are ready",
-	fleet.PromotionFull: "all other clusters change as soon as those on trial are ready",
-}
-
-// promoteRollout lets the rollout of the present generation of an object go on without waiting.
-func (t *tool) promoteRollout(ctx context.Context, argument string, promotion fleet.Promotion) error {
-	of, hub, err := t.onHub(argument)
-	if err != nil {
-		return err
-	}
-	object, err := of.read(ctx, hub)
-	if err != nil {
-		return err
-	}
-	if object.GetPlacement() == nil {
-		return notPlaced(of)
-	}
-	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
-		switch progressing.Reason {
-		case flotillav1.ReasonSettled:
-			t.Resultf("No change of %s is under way", of)
-			return nil
-		case flotillav1.ReasonRolloutHalted:
-			return console.Faultf("correct the spec, or go back with "+of.command("rollout undo"),
-				"the rollout of %s has halted because clusters failed, which a promotion does not end", of)
-		}
-	}
-	if rollout := object.GetPlacement().Rollout; rollout != nil && rollout.Paused {
-		// To resume makes another generation, which would not be promoted.
-		return console.Faultf("first go on with "+of.command("rollout resume"), "the rollout of %s is paused", of)
-	}
-	before := object.DeepCopyObject().(fleet.Object)
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[flotillav1.AnnotationPromote] = promotion.Value(object.GetGeneration())
-	object.SetAnnotations(annotations)
-	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.FieldOwner); err != nil {
-		return hub.Explain("changing "+of.String(), err)
-	}
-	t.Resultf("The rollout of %s is promoted: %s", of, promotionEffects[promotion])
-	t.Resultf("Follow it with: %s", of.command("rollout status")+" --watch")
 	return nil
 }
 

@@ -15,10 +15,13 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -40,14 +43,47 @@ func edge(tier string) *flotillav1.NodePool {
 func TestCountStages_of_clusters_that_are_not_listed(t *testing.T) {
 	listed := []stageItem{{Stage: stageWaiting}, {Stage: stageWaiting}, {Stage: stageUnseen}}
 	status := &flotillav1.FleetStatus{ClustersOmitted: 97, Rollout: &flotillav1.RolloutStatus{Done: 10, Changing: 5, Failed: 1, Waiting: 80}}
-	want := map[string]int{stageDone: 10, stageOnTrial: 5, stageFailed: 1, stageWaiting: 80, stageUnseen: 1}
+	want := map[string]int{stageDone: 10, stageOnTrial: 5, stageFailed: 1, stageWaiting: 80, stageReverted: 0, stageUnseen: 1}
 	if got := countStages(status, listed); !maps.Equal(got, want) {
 		t.Errorf("under way: %v, want %v", got, want)
+	}
+	status.Rollout = &flotillav1.RolloutStatus{Failed: 1, Reverted: 96}
+	want = map[string]int{stageDone: 0, stageOnTrial: 0, stageFailed: 1, stageWaiting: 0, stageReverted: 96, stageUnseen: 1}
+	if got := countStages(status, listed); !maps.Equal(got, want) {
+		t.Errorf("taken back: %v, want %v", got, want)
 	}
 	status.Rollout = nil
 	want = map[string]int{stageDone: 97, stageWaiting: 2, stageUnseen: 1}
 	if got := countStages(status, listed); !maps.Equal(got, want) {
 		t.Errorf("at other times: %v, want %v", got, want)
+	}
+}
+
+func TestPrintRollout_of_a_change_that_was_taken_back(t *testing.T) {
+	pool := edge("two")
+	pool.Generation = 7
+	pool.Status.Change = &flotillav1.Change{Rollout: "abc", Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}
+	pool.Status.Conditions = []metav1.Condition{{
+		Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonRolloutReverted, ObservedGeneration: 7,
+		Message: "Not ready in time: us-1; what the clusters had before is in place",
+	}}
+	for _, entry := range []flotillav1.ClusterStatus{
+		{Name: "eu-1", Ready: metav1.ConditionFalse, Reason: flotillav1.ReasonReverted, ObservedGeneration: 6},
+		{Name: "us-1", Ready: metav1.ConditionFalse, Reason: flotillav1.ReasonReverted, ObservedGeneration: 7},
+		{Name: "us-2", Ready: metav1.ConditionUnknown, ObservedGeneration: 6},
+		{Name: "us-3", Ready: metav1.ConditionTrue, ObservedGeneration: 7},
+	} {
+		pool.Status.Clusters = append(pool.Status.Clusters, flotillav1.NodePoolClusterStatus{ClusterStatus: entry})
+	}
+	out := &strings.Builder{}
+	tool := &tool{Console: console.New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, clock.RealClock{})}
+	tool.printRollout(targetOf(pool), pool)
+	for _, part := range []string{
+		"RolloutReverted", "Clusters: 2 reverted, 1 not seen, 1 done", "kubectl flotilla rollout retry nodepool/edge", "kubectl flotilla rollout undo nodepool/edge",
+	} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is not in\n%s", part, out)
+		}
 	}
 }
 
@@ -144,6 +180,9 @@ func (s *story) rollout(t *testing.T) {
 	if got := s.must("rollout", "promote", "nodepool/edge").out; !strings.Contains(got, "No change of nodepool/edge is under way") {
 		t.Errorf("promoting nothing says\n%s", got)
 	}
+	if got := s.must("rollout", "retry", "nodepool/edge").out; !strings.Contains(got, "No change of nodepool/edge was taken back") {
+		t.Errorf("trying nothing again says\n%s", got)
+	}
 	if err := hubServer.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"labels":{"example.com/tier":"three"}}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +202,7 @@ func (s *story) rollout(t *testing.T) {
 	s.fails([]string{"has no nodepool/other", "check the name"}, "rollout", "status", "nodepool/other")
 	s.fails([]string{"redis/NAME or nodepool/NAME is needed"}, "rollout", "pause")
 	apply(t, &flotillav1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}, Spec: flotillav1.NodePoolSpec{NodeSelector: edge("").Spec.NodeSelector}}, "NodePool")
-	for _, command := range []string{"status", "pause", "resume", "promote", "history", "undo"} {
+	for _, command := range []string{"status", "pause", "resume", "promote", "retry", "history", "undo"} {
 		s.fails([]string{"nodepool/nowhere is placed nowhere", "spec.placement"}, "rollout", command, "nodepool/nowhere")
 	}
 	gone := func(cluster *testenv.Cluster, name string) {

@@ -97,6 +97,10 @@ func (r *Reconciler) record(ctx context.Context, object fleet.Object, template s
 		list.Items = slices.Insert(list.Items, 0, *revision)
 	}
 	for i := fleet.MaxRevisions; i < len(list.Items); i++ {
+		if change := fleet.RevertedChange(object); change != nil && change.Revert.Revision == list.Items[i].Name {
+			// New copies get it.
+			continue
+		}
 		// One that has got a new number since stays.
 		unchanged := client.Preconditions{ResourceVersion: &list.Items[i].ResourceVersion}
 		if err := r.Hub.Delete(ctx, &list.Items[i], unchanged); client.IgnoreNotFound(err) != nil {

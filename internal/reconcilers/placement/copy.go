@@ -37,8 +37,10 @@ type copyPass struct {
 	// lacks are the fields that the member's schema lacks; definitions identifies that schema.
 	lacks       []fleet.MissingField
 	definitions string
-	// template identifies the change that leads to the spec of the copy.
-	template string
+	// template identifies the change that leads to the spec of the copy. While the present one is taken back, revision is
+	// where the spec comes from, and unknown is true if no revision has it.
+	template, revision string
+	unknown            bool
 	// cluster is the UID of the member. madeIn is the UID of the cluster that has or had a copy which the hub has not
 	// removed. lostAt is when a pass found that copy missing, if this has not been recorded yet.
 	cluster, madeIn types.UID
@@ -142,10 +144,16 @@ func (p *copyPass) act(ctx context.Context, found fleet.Object) (time.Duration, 
 
 // apply creates or updates the copy.
 func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration, error) {
-	want, refusal := p.want()
+	want, refusal, err := p.want(ctx, found)
+	if err != nil {
+		return 0, err
+	}
 	if refusal != nil {
 		p.reportWithEvent(*refusal)
 		return 0, p.touch(ctx, found)
+	}
+	if p.unknown {
+		return fleet.RefusedDelay, p.hold(ctx, found)
 	}
 	switch {
 	case found == nil:
@@ -203,9 +211,9 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 }
 
 // want returns the desired spec of the copy, or a refusal.
-func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
-	invalid := func(err error) (fleet.Effective, *fleet.Outcome) {
-		return fleet.Effective{}, &fleet.Outcome{Reason: flotillav1.ReasonOverrideInvalid, Message: err.Error()}
+func (p *copyPass) want(ctx context.Context, found fleet.Object) (fleet.Effective, *fleet.Outcome, error) {
+	invalid := func(err error) (fleet.Effective, *fleet.Outcome, error) {
+		return fleet.Effective{}, &fleet.Outcome{Reason: flotillav1.ReasonOverrideInvalid, Message: err.Error()}, nil
 	}
 	specs, err := p.specs.Of(p.Kind, p.hubObject)
 	if err != nil {
@@ -218,6 +226,11 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 	if p.template, err = specs.Template(); err != nil {
 		return invalid(err)
 	}
+	if change := fleet.RevertedChange(p.hubObject); change != nil {
+		if want, err = p.takeBack(ctx, change, want, found); err != nil {
+			return fleet.Effective{}, nil, err
+		}
+	}
 	namespace := p.hubObject.GetNamespace()
 	message := ""
 	switch {
@@ -229,14 +242,14 @@ func (p *copyPass) want() (fleet.Effective, *fleet.Outcome) {
 		message = fmt.Sprintf("The registration of the cluster does not allow namespace %q", namespace)
 	}
 	if message != "" {
-		return want, &fleet.Outcome{Reason: flotillav1.ReasonNamespaceNotAllowed, Message: message}
+		return want, &fleet.Outcome{Reason: flotillav1.ReasonNamespaceNotAllowed, Message: message}, nil
 	}
 	want, unknown := want.Fit(p.lacks)
 	if len(unknown) > 0 {
 		return want, &fleet.Outcome{Reason: flotillav1.ReasonVersionSkew, Message: fmt.Sprintf(
-			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that to the member with an override", fleet.Join(unknown))}
+			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that to the member with an override", fleet.Join(unknown))}, nil
 	}
-	return want, nil
+	return want, nil, nil
 }
 
 // create creates the copy, in its turn if that evicts Pods, after a live read has shown that there is no object with its name. It applies without force,

@@ -22,6 +22,7 @@ const (
 	eventRemoved       = "Removed"
 	eventReleased      = "Released"
 	eventOffboarded    = "Offboarded"
+	eventRetried       = "RolloutRetried"
 )
 
 // say records an event on the hub object. The reference has no resourceVersion, so that a series is folded into one
@@ -40,6 +41,9 @@ func (r *Reconciler) say(hubObject fleet.Object, eventType, reason, action, clus
 
 func (p *copyPass) sayPlaced() {
 	note := fmt.Sprintf("Placed generation %d", p.hubObject.GetGeneration())
+	if p.revision != "" {
+		note = "Placed " + p.revision + ", because the present generation was taken back"
+	}
 	p.say(p.hubObject, corev1.EventTypeNormal, eventPlaced, actionPlace, p.name, note)
 }
 

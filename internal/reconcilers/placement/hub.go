@@ -45,7 +45,10 @@ func (r *Reconciler) reconcileHub(ctx context.Context, hubObject fleet.Object) (
 		return wait, nil
 	}
 	decided := r.lead(ctx, hubObject, observed)
-	plan.trials = decided.trials
+	plan.trials, plan.change = decided.trials, decided.change
+	if decided.demote {
+		plan.clear = append(plan.clear, flotillav1.AnnotationPromote)
+	}
 	if err := r.applyHub(ctx, hubObject, plan); err != nil {
 		return 0, err
 	}
@@ -156,11 +159,12 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		status := hubObject.GetFleetStatus()
 		r.expectNoCopy(hubObject, plan.placedIn)
 		status.PlacedIn, status.Choice, status.Departing, status.Recreated = plan.placedIn, plan.choice, plan.departing, plan.recreated
-		status.Trials = plan.trials
+		status.Trials, status.Change = plan.trials, plan.change
 		if err := statuspatch.Write(ctx, r.Hub, before, hubObject, statuspatch.SameVersion, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
 		r.memory.wrote(r.key(hubObject), hubObject)
+		r.sayReverted(before, hubObject)
 		r.sayLeft(hubObject, plan)
 		r.sayRecreated(hubObject, plan.newlyRecreated)
 		if left := slices.Concat(plan.removed, plan.releasedNames, plan.offboarded); len(left) > 0 {

@@ -32,7 +32,7 @@ type indexed struct {
 	placedIn []string
 	// departing are the members in the record that are no longer chosen.
 	departing map[string]bool
-	// tries reports whether clusters are on trial.
+	// tries reports whether clusters are on trial, or a change is under way.
 	tries bool
 	// annotated reports whether the object has an annotation with a pending request, which any change may concern.
 	annotated bool
@@ -67,7 +67,7 @@ func (x *index) set(hubObject fleet.Object) {
 	for _, departure := range hubObject.GetFleetStatus().Departing {
 		known.departing[departure.Name] = true
 	}
-	known.tries = len(hubObject.GetFleetStatus().Trials) > 0
+	known.tries = len(hubObject.GetFleetStatus().Trials) > 0 || hubObject.GetFleetStatus().Change != nil
 	annotations := hubObject.GetAnnotations()
 	known.annotated = slices.ContainsFunc(askingAnnotations, func(name string) bool { return annotations[name] != "" })
 	if x.byObject == nil {
@@ -82,7 +82,7 @@ var askingAnnotations = []string{
 	flotillav1.AnnotationPromote,
 }
 
-// tried reports whether clusters of a hub object are on trial.
+// tried reports whether clusters of a hub object are on trial, or a change is under way.
 func (x *index) tried(key types.NamespacedName) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -50,6 +50,8 @@ type hubPlan struct {
 	newlyRecreated []string
 	// trials are the clusters on trial, decided by lead.
 	trials []flotillav1.Trial
+	// change is the change that clusters have begun to take, decided by lead.
+	change *flotillav1.Change
 	// orphaned are those of releasedNames that may still have a copy.
 	orphaned []string
 	// clear are the annotations that have been processed or have no effect.
@@ -153,7 +155,7 @@ func (p hubPlan) waitsForMore(hubObject fleet.Object, now time.Time) time.Durati
 // recorded reports whether the status already equals the record.
 func (p hubPlan) recorded(status *flotillav1.FleetStatus) bool {
 	return p.choice == status.Choice && slices.Equal(p.placedIn, status.PlacedIn) && slices.Equal(p.departing, status.Departing) && sameRecreations(p.recreated, status.Recreated) &&
-		fleet.SameTrials(p.trials, status.Trials)
+		fleet.SameTrials(p.trials, status.Trials) && fleet.SameChange(p.change, status.Change)
 }
 
 // leftToConfirm returns the names in the annotation that have not left yet, or nil if none has left.

@@ -69,6 +69,7 @@ type Reconciler struct {
 	fights fights
 	memory memory
 	asking singleflight.Group
+	kept   keptSpecs
 	log    removalLog
 }
 
@@ -86,6 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 			r.specs.Forget(key)
 			r.fights.forget(key)
 			r.memory.forget(key)
+			r.kept.forget(key)
 			r.index.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}

@@ -147,6 +147,7 @@ func (r *Reconciler) hubObjectChanged(e event.TypedUpdateEvent[client.Object]) b
 		!slices.Equal(before.GetFleetStatus().PlacedIn, after.GetFleetStatus().PlacedIn) ||
 		!slices.Equal(before.GetFleetStatus().Departing, after.GetFleetStatus().Departing) ||
 		!sameRecreations(before.GetFleetStatus().Recreated, after.GetFleetStatus().Recreated) ||
+		!fleet.SameChange(fleet.RevertedChange(before), fleet.RevertedChange(after)) ||
 		!slices.EqualFunc(metadataOf(before), metadataOf(after), maps.Equal)
 }
 

@@ -28,8 +28,11 @@ type decision struct {
 	// permits are those that may be granted now. That of a cluster that goes on trial is pending until a pass has seen the
 	// trial in the hub object: after a crash nothing else would know that the cluster may have taken the change.
 	permits map[string]fleet.Permit
-	// trials is the new record.
+	// trials and change are the new record.
 	trials []flotillav1.Trial
+	change *flotillav1.Change
+	// demote reports whether a promotion has to be removed before the change can be taken back.
+	demote bool
 	// recheck is the time until the next decision; 0 means that there is none.
 	recheck time.Duration
 }
@@ -38,26 +41,33 @@ type decision struct {
 // while none waits and no cluster is on trial there is nothing to decide, and no copy is read.
 func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hubState) decision {
 	key, recorded := r.key(hubObject), hubObject.GetFleetStatus().Trials
-	idle := !r.Table.Held(key) && len(recorded) == 0
+	same := decision{trials: recorded, change: hubObject.GetFleetStatus().Change}
+	idle := !r.Table.Held(key) && len(recorded) == 0 && same.change == nil
 	if hubObject.GetDeletionTimestamp() != nil || state.invalid || idle {
 		r.Table.Slots.Keep(key, nil)
-		return decision{trials: recorded}
+		return same
 	}
 	if err := r.Table.Slots.Seed(func(keep func(fleet.ObjectKey, []string)) error { return r.onTrial(ctx, keep) }); err != nil {
 		logf.FromContext(ctx).Error(err, "Finding out which objects are changing")
-		return decision{trials: recorded, recheck: conflictDelay}
+		same.recheck = conflictDelay
+		return same
 	}
-	template, turns, err := r.turns(ctx, hubObject, state)
+	specs, template, err := r.specsOf(hubObject)
 	if err != nil {
 		// The copy passes refuse the change, and roll-up reports the cause.
-		return decision{trials: recorded}
+		return same
 	}
-	now := r.Clock.Now()
+	hubObject = standing(hubObject, specs, template, state)
+	turns, now := r.turns(ctx, hubObject, specs, state), r.Clock.Now()
 	waves := fleet.NewWaves(hubObject, template, len(state.chosen))
 	waves.Room = func(name string) bool { return r.Table.Slots.Take(key, name) }
-	wave := waves.Next(turns, now)
+	wave, change := waves.Next(turns, now), hubObject.GetFleetStatus().Change
 	r.Table.Slots.Keep(key, wave.Changing)
 	decided := decision{permits: map[string]fleet.Permit{}, trials: wave.Trials.Record(), recheck: wave.Recheck}
+	if waves.Reverts(change, wave) {
+		return r.revert(ctx, hubObject, decided, wave, turns)
+	}
+	decided.change = waves.Follow(change, wave, turns, now)
 	for _, turn := range turns {
 		if _, goes := slices.BinarySearch(wave.Go, turn.Name); !goes {
 			continue
@@ -88,17 +98,19 @@ func (r *Reconciler) onTrial(ctx context.Context, keep func(fleet.ObjectKey, []s
 	return nil
 }
 
-// turns reads the clusters that take part in a rollout from the members' caches. It also returns the name of the change.
-func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hubState) (string, []fleet.Turn, error) {
+// specsOf returns the specs of a hub object and the name of the change that leads to them.
+func (r *Reconciler) specsOf(hubObject fleet.Object) (*fleet.Specs, string, error) {
 	specs, err := r.specs.Of(r.Kind, hubObject)
 	if err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
 	template, err := specs.Template()
-	if err != nil {
-		return "", nil, err
-	}
-	key := r.key(hubObject)
+	return specs, template, err
+}
+
+// turns reads the clusters that take part in a rollout from the members' caches.
+func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, specs *fleet.Specs, state hubState) []fleet.Turn {
+	key, reverted := r.key(hubObject), fleet.RevertedChange(hubObject)
 	permits, trials, passed := r.Table.Permits(key), fleet.TrialsOf(hubObject), r.memory.passed(key, hubObject.GetUID())
 	maps.DeleteFunc(trials, func(name string, trial fleet.Trial) bool { return passed[name] == trial })
 	planned := sync.OnceValue(func() fleet.Object {
@@ -119,6 +131,10 @@ func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hu
 			seen.Member = &member
 			seen.Want, seen.WantError = specs.For(name, member.Labels)
 			seen.Copy, annotations = r.seen(ctx, key, member)
+			if reverted != nil && seen.WantError == nil {
+				back := fleet.TakeBack(reverted, seen.Want, seen.Copy)
+				seen.Want, seen.Kept = back.Want, back.Kept
+			}
 		}
 		if !chosen {
 			seen.Fate = fleet.FateOf(planned(), name, seen.Member, false, annotations)
@@ -135,7 +151,7 @@ func (r *Reconciler) turns(ctx context.Context, hubObject fleet.Object, state hu
 		}
 		turns = append(turns, turn)
 	}
-	return template, turns, nil
+	return turns
 }
 
 // seen returns the state of the copy in a member and its annotations; nil if there is none or the member is not visible.

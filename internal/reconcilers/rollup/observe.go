@@ -147,6 +147,10 @@ func (r *Reconciler) look(ctx context.Context, seen *view, hubObject fleet.Objec
 	if seen.specs != nil {
 		found.Want, found.WantError = seen.specs.For(name, found.labels())
 	}
+	if change := fleet.RevertedChange(hubObject); change != nil && found.WantError == nil {
+		back := fleet.TakeBack(change, found.Want, found.Copy)
+		found.Want, found.Kept = back.Want, back.Kept
+	}
 	found.Fate = fateOf(found, hubObject, copied, seen.invalid != nil)
 	if before := cmp.Or(seen.clusters[name], seen.past[name]); before != nil {
 		found.row, found.said = before.row, before.said

@@ -81,6 +81,7 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Held:            fleet.RemovalHeld(hubObject),
 		Confirmed:       fleet.RemovalConfirmed(hubObject),
 		Halt:            haltOf(wave, unwell, hubObject),
+		Reverted:        fleet.RevertedChange(hubObject),
 		Recreated:       status.Recreated,
 	})
 	for _, condition := range conditions {

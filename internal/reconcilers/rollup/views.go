@@ -80,13 +80,19 @@ type basis struct {
 	generation   int64
 	deleting     bool
 	confirmLeave string
+	// reverted is the change that is taken back.
+	reverted string
 }
 
 func basisOf(hubObject fleet.Object) basis {
-	return basis{
+	basis := basis{
 		uid: hubObject.GetUID(), generation: hubObject.GetGeneration(), deleting: hubObject.GetDeletionTimestamp() != nil,
 		confirmLeave: hubObject.GetAnnotations()[flotillav1.AnnotationConfirmLeave],
 	}
+	if change := fleet.RevertedChange(hubObject); change != nil {
+		basis.reverted = change.Rollout
+	}
+	return basis
 }
 
 // put and drop add, replace and remove clusters of a view.

@@ -196,6 +196,30 @@ func TestReconcile_shows_a_change_that_has_stopped(t *testing.T) {
 	stalled("halted", testenv.Failed)
 	progress("halted", &flotillav1.RolloutStatus{Failed: 1, Waiting: 1})
 
+	// It is taken back: eu-1 is to get what it had, and eu-2 has that already.
+	halted := redis.Status.DeepCopy()
+	status(f, f.hub, redis, func(r *flotillav1.Redis) {
+		r.Status.Change = &flotillav1.Change{Rollout: template, Since: metav1.NewMicroTime(f.clock.Now().Add(-time.Hour)), Revert: &flotillav1.Revert{
+			Since: metav1.NewMicroTime(f.clock.Now()), Revision: "before", SpecHashes: []string{want.Hash}, Message: "Not ready in time: eu-1 (ReplicasNotReady)",
+		}}
+	})
+	f.clock.Step(2 * time.Second)
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{
+		"Progressing": "False RolloutReverted", "Ready": "False ClustersNotReady", "Stalled": "True RolloutReverted", "Placed": "False RolloutReverted",
+	})
+	f.wantMessage(redis, "Ready", "Rollout reverted: not ready in time: eu-1 (ReplicasNotReady); not ready: ")
+	stalled("taken back", testenv.Failed)
+	progress("taken back", &flotillav1.RolloutStatus{Failed: 1, Reverted: 1})
+	if entry := redis.Status.Clusters[1]; entry.Reason != flotillav1.ReasonReverted || entry.ObservedGeneration >= redis.Generation {
+		t.Errorf("eu-2 has what it had: %+v", entry.ClusterStatus)
+	}
+	status(f, f.hub, redis, func(r *flotillav1.Redis) { r.Status.Change = nil })
+	f.clock.Step(2 * time.Second)
+	f.settle(redis)
+	f.wantConditions(redis, map[string]string{"Progressing": "False RolloutHalted", "Stalled": "True RolloutHalted"})
+	progress("tried again", halted.Rollout)
+
 	// After a restart it stays until every cluster is decided.
 	f.restart(redisKind)
 	f.directory.Set(snapshotOf("eu-2", clusters.StateConnecting, false))
