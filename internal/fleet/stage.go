@@ -58,6 +58,9 @@ func (w Waves) trial(turn Turn, now time.Time) Trial {
 		return turn.Trial
 	case turn.alive() && turn.shown() && seen.Hash == turn.Trial.Hash && w.soaks(seen, now) > 0:
 		return turn.Trial
+	case turn.alive() && turn.shown() && turn.Trial.Hash == "" && seen.Tried && w.soaks(seen, now) > 0:
+		// It had taken the change when its permit was withdrawn.
+		return Trial{Hash: seen.Hash, Since: seen.ChangedAt.UTC()}
 	case turn.Sight == SightSoon && now.Sub(turn.Trial.Since) < w.Deadline:
 		return turn.Trial
 	case turn.Refused, turn.Sight == SightClear, turn.alive() && seen.Hash == turn.Trial.Hash:

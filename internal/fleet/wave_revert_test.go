@@ -4,10 +4,8 @@
 package fleet
 
 import (
-	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -156,24 +154,14 @@ func (c *course) expectBack() {
 		c.advance()
 	}
 	for _, m := range c.clusters {
-		if want, _ := c.want(m); reverted(c.change) && !c.spec.idle && m.copy.took(c.change) && want != m.copy.PreviousHash {
+		want, _ := c.want(m)
+		if m.cut {
+			// What it took meanwhile has cut it off.
+			m.cut = false
+			continue
+		}
+		if reverted(c.change) && !c.spec.idle && m.copy.took(c.change) && want != m.copy.PreviousHash {
 			c.violate("%s still has %q, which is taken back", m.name, m.copy.Hash)
 		}
 	}
-}
-
-func TestWaves_take_changes_back(t *testing.T) {
-	t.Parallel()
-	times := 0
-	for seed := range courses {
-		c := newCourse(seed, "", false)
-		c.run()
-		for _, count := range slices.Collect(maps.Values(c.back.times)) {
-			times += count
-		}
-	}
-	if times < int(courses)/20 {
-		t.Errorf("%d changes are taken back in %d courses; they show little", times, courses)
-	}
-	t.Logf("%d changes are taken back in %d courses", times, courses)
 }

@@ -239,6 +239,11 @@ var wavesTests = map[string]struct {
 		turns: []Turn{turn("a", took(time.Hour), func(t *Turn) { t.Copy.Ready.LastTransitionTime = metav1.NewTime(waveTime.Add(-time.Minute)) }), turn("b")},
 		want:  Wave{Held: []string{"b"}, Recheck: 9 * time.Minute}, tried: []string{"a"},
 	},
+	"a change soaks that was taken when the permit was withdrawn": {
+		waves: Waves{Template: "t2", Batch: 2, Deadline: time.Minute, Soak: 10 * time.Minute},
+		turns: []Turn{turn("a", took(2*time.Minute), func(t *Turn) { t.Copy.Tried, t.Trial = true, Trial{Since: waveTime.Add(-30 * time.Second)} }), turn("b")},
+		want:  Wave{Held: []string{"b"}, Recheck: 8 * time.Minute}, tried: []string{"a"},
+	},
 	"a change has soaked": {
 		waves: Waves{Template: "t2", Batch: 2, Deadline: time.Minute, Soak: 10 * time.Minute},
 		turns: []Turn{turn("a", took(10*time.Minute)), turn("b")},

@@ -25,6 +25,7 @@ func TestPlacementDrill(t *testing.T) {
 		{"MembersJoin", membersJoin},
 		{"ObjectsArePlacedAndAddedUp", placedAndAddedUp},
 		{"BadSpecHaltsAtOneMember", badSpecHalts},
+		{"BadSpecIsTakenBack", badSpecReverts},
 		{"LabelDroppedFromARegistration", labelDropped},
 		{"HubIsRebuiltEmpty", hubRebuilt},
 		{"KindsRemovedFromTheHub", kindsRemovedFromHub},
