@@ -1,13 +1,13 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is what people install, as kustomizations. It holds the manifests of a member, so that kubectl flotilla
-// applies the very ones that are reviewed. Its tests try what `make generate` renders of it into dist.
+// Package config contains the kustomizations of everything that users install. It embeds the manifests of a member, so that
+// kubectl flotilla applies exactly what is reviewed here. Its tests cover what `make generate` renders into dist.
 package config
 
 import "embed"
 
-// Manifests are this folder's admission, crd and member.
+// Manifests contains the folders admission, crd and member.
 //
 //go:embed admission crd member
 var Manifests embed.FS

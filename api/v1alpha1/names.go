@@ -19,11 +19,11 @@ const (
 	RegistrationNamespace = "flotilla-clusters"
 	// HubServiceAccount is the identity of the hub in a member.
 	HubServiceAccount = "flotilla-hub"
-	// ClaimLease is the Lease in a member that names the hub which works there.
+	// ClaimLease is the Lease in a member that names the hub that manages it.
 	ClaimLease = "flotilla-hub"
 	// ManagerLease is the Lease on the hub that the manager holds while it leads.
 	ManagerLease = "flotilla-manager"
-	// FreezeConfigMap is the ConfigMap on the hub that stops all writes to the members that it selects.
+	// FreezeConfigMap is the ConfigMap on the hub that suspends all writes to the members that it selects.
 	FreezeConfigMap = "flotilla-freeze"
 )
 

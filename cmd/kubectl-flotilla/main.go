@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-flotilla is the kubectl plugin `kubectl flotilla`.
+// Command kubectl-flotilla implements the kubectl plugin `kubectl flotilla`.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 // version and commit are set by `make build` at link time.
 var version, commit string
 
-// build returns a description of this binary.
+// build describes this binary: version, commit and toolchain.
 func build() string {
 	return fmt.Sprintf("kubectl-flotilla %s (commit %s, %s, %s/%s)",
 		cmp.Or(version, "unknown"), cmp.Or(commit, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)

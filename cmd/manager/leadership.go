@@ -18,30 +18,29 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
-// leadership is the lock of leader election, and knows for how long this process may act as the leader. The elector itself
-// notices the end late if the process was stopped, or its machine suspended, while another process took over.
+// leadership is a resourcelock.Interface that also reports how long this process may act as the leader. The elector notices
+// the loss of the Lease too late if the process was stopped, or its machine suspended, while another process took over.
 type leadership struct {
 	resourcelock.Interface
 
 	clock clock.PassiveClock
 
 	mu    sync.Mutex // Guards the fields below; never held while blocking.
-	began time.Time  // When the last successful renewal began; zero while this process does not hold the Lease.
-	ended string     // The process that released the Lease before this one acquired it; empty if none did.
+	began time.Time  // When the last successful renewal began. Zero while this process does not hold the Lease.
+	ended string     // The process that released the Lease before this one acquired it. Empty if none did.
 }
 
-// releasedSeconds is the duration of a Lease that its holder has released, as client-go writes it.
+// releasedSeconds is the duration that client-go writes to a Lease when it releases it.
 const releasedSeconds = 1
 
-// newLeadership returns the lock of the Lease, without events, because a restart is not worth one.
+// newLeadership returns a lock on the Lease. It records no events, because a restart does not deserve any.
 func newLeadership(hubConfig *rest.Config, namespace string) (*leadership, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	// The timeout of a request is half of the last argument, so that a request without an answer does not prevent the next
-	// attempt.
+	// Requests time out after half of the last argument, which leaves time for another attempt.
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, flotillav1.ManagerLease, identity, hubConfig, 2*leaseTimeout)
 	if err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func newLeadership(hubConfig *rest.Config, namespace string) (*leadership, error
 	return &leadership{Interface: lock, clock: clock.RealClock{}}, nil
 }
 
-// Get implements resourcelock.Interface. A Lease that was released has no holder for the elector.
+// Get implements resourcelock.Interface. It hides the holder of a Lease that was released.
 func (l *leadership) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil || record.HolderIdentity == l.Identity() {
@@ -65,7 +64,7 @@ func (l *leadership) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	return record, raw, nil
 }
 
-// hasEnded reports whether a process is known to have ended: it was the leader before this one, and released the Lease.
+// hasEnded reports whether a process is known to have ended, because it was the previous leader and released the Lease.
 func (l *leadership) hasEnded(process string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,12 +81,12 @@ func (l *leadership) Update(ctx context.Context, record resourcelock.LeaderElect
 	return l.renew(ctx, record, l.Interface.Update)
 }
 
-// renew writes a record. A failure changes nothing: the last renewal counts until it is too old. A Lease that is released
-// keeps the name of its holder, so that the next one knows who has ended.
+// renew writes a record. After a failure the previous renewal remains valid until it expires. A Lease that is released
+// keeps the name of its holder, so that the next leader knows which process has ended.
 func (l *leadership) renew(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	began := l.clock.Now()
 	if record.HolderIdentity != l.Identity() {
-		// Releasing the Lease ends the leadership before anybody can know of it.
+		// End the leadership before any other process can observe the release.
 		began, record.HolderIdentity = time.Time{}, l.Identity()
 		l.set(began)
 	}
@@ -104,8 +103,8 @@ func (l *leadership) set(began time.Time) {
 	l.began = began
 }
 
-// left returns how long this process may act as the leader. That ends when the elector gives up at the latest, which is
-// before another process acquires the Lease.
+// left returns how long this process may act as the leader. It reaches zero no later than the elector gives up, which is
+// before another process can acquire the Lease.
 func (l *leadership) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"text/template"
 )
 
-// plugin is the archive of the plugin for a platform.
+// plugin describes the archive of kubectl-flotilla for one platform.
 type plugin struct {
 	OS, Arch string
 	// Bin is the name of the binary in the archive.
@@ -20,7 +20,7 @@ type plugin struct {
 	URI, Hash string
 }
 
-// packPlugins packs the plugin for each platform.
+// packPlugins writes one archive for each platform that has been built.
 func (r *release) packPlugins() ([]plugin, error) {
 	folders, err := os.ReadDir(r.binaries)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *release) packPlugin(system, arch string) (plugin, error) {
 		{name: "LICENSE", from: filepath.Join(r.root, "LICENSE")},
 	}
 	if system != "windows" {
-		// kubectl asks this script what may follow.
+		// kubectl runs this script for shell completion.
 		script := "kubectl_complete-flotilla"
 		files = append(files, file{name: script, from: filepath.Join(r.root, "hack", script), executable: true})
 	}
@@ -70,7 +70,7 @@ func (r *release) packPlugin(system, arch string) (plugin, error) {
 	return packed, r.write(name, string(content))
 }
 
-// krew is an entry of an index of krew: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
+// krew is the manifest for a krew index: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
 var krew = template.Must(template.New("").Parse(`apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
 metadata:
@@ -95,7 +95,7 @@ spec:
 {{- end}}
 `))
 
-// writeKrew writes the entry for an index of krew.
+// writeKrew writes the krew manifest.
 func (r *release) writeKrew(plugins []plugin) error {
 	var text strings.Builder
 	if err := krew.Execute(&text, map[string]any{"Version": r.version, "Plugins": plugins}); err != nil {

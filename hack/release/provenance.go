@@ -18,10 +18,10 @@ const (
 	checksumsFile  = "SHA256SUMS"
 )
 
-// hashed is a file of the release.
+// hashed is the name and the hash of a file of the release.
 type hashed struct{ name, hash string }
 
-// hashes returns the hashes of all files that have been written, by name.
+// hashes returns the SHA-256 of each file of the release that has been written so far, sorted by name.
 func (r *release) hashes() ([]hashed, error) {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {
@@ -38,8 +38,8 @@ func (r *release) hashes() ([]hashed, error) {
 	return found, nil
 }
 
-// writeProvenance states what the files were built from, as SLSA does: https://slsa.dev/spec/v1.0/provenance. It is not
-// signed, and has no times, so that anyone who builds the same commit gets the same statement.
+// writeProvenance writes a SLSA provenance statement (https://slsa.dev/spec/v1.0/provenance) for all files. It is unsigned
+// and contains no timestamps, so that every build of a commit produces the same statement.
 func (r *release) writeProvenance() error {
 	files, err := r.hashes()
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *release) writeProvenance() error {
 	return r.write(provenanceFile, string(statement)+"\n")
 }
 
-// writeChecksums lists the hashes of all files, as sha256sum -c reads them.
+// writeChecksums writes the hashes of all files in the format of sha256sum -c.
 func (r *release) writeChecksums() error {
 	files, err := r.hashes()
 	if err != nil {

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// hangs is how long the API server of a member is stopped, and window how long something is changed for each measurement.
+	// hangs is how long the API server of a member is stopped. Each measurement makes changes for the duration of window.
 	hangs  = time.Minute
 	window = 10 * time.Second
-	// specInterval is the time between two changes of a spec.
+	// specInterval is the time between two changes of specs.
 	specInterval = 500 * time.Millisecond
-	// hangPatience is how long what does not come is waited for.
+	// hangPatience is how long a change may take to be observed.
 	hangPatience = 30 * time.Second
 )
 
-// hang stops the API server of one member for a minute, and measures what the other members notice: undisturbed, just
-// after the stop, and when the system has had time to find out.
+// hang stops the API server of one member for a minute, and measures the latency of changes in the other members: before
+// the stop, immediately after it, and at the end of the minute, when the system has had time to detect it.
 func (t *turn) hang(ctx context.Context) error {
 	last := len(t.fleet.members) - 1
 	victim, others := t.fleet.members[last], t.fleet.members[:last]
@@ -64,11 +64,12 @@ func (t *turn) hang(ctx context.Context) error {
 		}
 		return figures, err
 	})
-	// The watch of the member may wait long until it tries again.
+	// Open the watch of the member again, because its backoff may have become long.
 	return errors.Join(err, t.watch(ctx))
 }
 
-// disturb changes numbers in the status of copies and the spec of other objects, and notes how long they take.
+// disturb changes numbers in the status of copies and, at the same time, the spec of other objects, and records the latencies
+// in figures.
 func (t *turn) disturb(ctx context.Context, members []*Cluster, when string, figures values) error {
 	names := t.names()
 	numbered, changed := names[:len(names)/2], names[len(names)/2:]
@@ -98,7 +99,7 @@ func (t *turn) disturb(ctx context.Context, members []*Cluster, when string, fig
 	return nil
 }
 
-// specTrip changes the spec of a hub object, which shows in all of the members.
+// specTrip changes the spec of a hub object, and ends when the copies in all members have changed.
 func (t *turn) specTrip(name string, members []*Cluster) trip {
 	to, missing := t.weight, map[string]bool{}
 	for _, member := range members {
@@ -116,8 +117,8 @@ func (t *turn) specTrip(name string, members []*Cluster) trip {
 	}
 }
 
-// awaitReachable returns after how many seconds the hub says that the member can be reached, or cannot; not a number when
-// it does not in that time, or is not one that would.
+// awaitReachable returns after how many seconds the condition Reachable of a member is as wanted. It returns NaN if that takes
+// too long, or if the system has no such condition.
 func (t *turn) awaitReachable(ctx context.Context, member *Cluster, want bool, within time.Duration) float64 {
 	if t.system.name != flotilla {
 		return math.NaN()
@@ -135,7 +136,7 @@ func (t *turn) awaitReachable(ctx context.Context, member *Cluster, want bool, w
 	return math.NaN()
 }
 
-// awaitCaughtUp returns after how many seconds the copies in a member have the spec of their hub objects.
+// awaitCaughtUp returns after how many seconds all copies in a member have the spec of their hub objects, or NaN.
 func (t *turn) awaitCaughtUp(ctx context.Context, member *Cluster) float64 {
 	for began := time.Now(); time.Since(began) < patience; {
 		copies := &flotillav1.NodePoolList{}

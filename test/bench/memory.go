@@ -20,13 +20,13 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// nodesToHold is how many nodes, and how many Pods, the memory for one is the share of.
+// nodesToHold is the number of nodes, and of Pods, over which the measured memory is averaged.
 const nodesToHold = 1000
 
-// footprint is what a process takes.
+// footprint is the resource usage of a process.
 type footprint struct{ heapMiB, rssMiB, goroutines float64 }
 
-// memory starts the system without members, and adds members, objects, nodes and Pods, one after another.
+// memory starts the system without members and measures the footprint as members, objects, copies, nodes and Pods are added.
 func (t *turn) memory(ctx context.Context) error {
 	if err := errors.Join(t.system.stop(), t.clean(ctx)); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (t *turn) memory(ctx context.Context) error {
 	})
 }
 
-// unregister removes the registrations of the system, and returns what puts them back.
+// unregister removes all registrations. The returned function creates them again.
 func (t *turn) unregister(ctx context.Context) (restore func(context.Context) error, err error) {
 	namespace := "flotilla-clusters"
 	if t.system.name == baseline {
@@ -108,7 +108,7 @@ func (t *turn) unregister(ctx context.Context) (restore func(context.Context) er
 	}, nil
 }
 
-// create creates the objects, in no member yet. The baseline does not know of that, so it has none of them then.
+// create creates the hub objects without placing them in a member. The baseline has no such state and creates none here.
 func (t *turn) create(ctx context.Context) (footprint, error) {
 	if t.system.name == baseline {
 		return t.footprint(ctx)
@@ -125,7 +125,7 @@ func (t *turn) create(ctx context.Context) (footprint, error) {
 	return t.footprint(ctx)
 }
 
-// place has all members get the objects, and waits until they have them.
+// place places the objects in all members and waits for the copies.
 func (t *turn) place(ctx context.Context) (footprint, error) {
 	names := t.names()
 	known := t.observer.expect(names, t.known)
@@ -145,7 +145,7 @@ func (t *turn) place(ctx context.Context) (footprint, error) {
 	return t.footprint(ctx)
 }
 
-// crowd creates nodes, or Pods that look like those of a Redis and are never scheduled, in the first member.
+// crowd creates nodesToHold objects in the first member: nodes, or Pods with the labels of a Redis that are never scheduled.
 func (t *turn) crowd(ctx context.Context, kind string) (footprint, error) {
 	member := t.fleet.members[0]
 	err := each(ctx, nodesToHold, func(ctx context.Context, i int) error {
@@ -180,7 +180,7 @@ var (
 	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)
 )
 
-// footprint asks the system what it takes, after a garbage collection, once it has nothing to do.
+// footprint waits until the system is idle and returns its footprint after a garbage collection.
 func (t *turn) footprint(ctx context.Context) (footprint, error) {
 	t.settle(ctx)
 	pause(ctx, 5*time.Second)
@@ -192,7 +192,7 @@ func (t *turn) footprint(ctx context.Context) (footprint, error) {
 	return footprint{heapMiB: heap / (1 << 20), rssMiB: rssOf(t.system.pid()), goroutines: count}, err
 }
 
-// profile returns the number in a profile that the pattern finds.
+// profile reads a profile and returns the number that the first group of pattern matches.
 func profile(ctx context.Context, name string, pattern *regexp.Regexp) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+profilingAddress+"/debug/pprof/"+name, http.NoBody)
 	if err != nil {

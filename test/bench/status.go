@@ -20,24 +20,25 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
 
-// statusInterval is the time between two changes of status.
+// statusInterval is the time between two changes of statuses.
 const statusInterval = 100 * time.Millisecond
 
-// trip is a change in one cluster that shows in others.
+// trip is a change in one cluster whose effect is observed in others.
 type trip struct {
 	object string
-	// start makes the change, and shown reports whether it has shown with this version of the object in some cluster. The
-	// trips of one object are shown in their order.
+	// start makes the change. shown reports whether a new version of the object in any cluster shows the effect. The trips of
+	// one object end in order.
 	start func(context.Context) error
 	shown func(change) bool
 }
 
-// onHub is a trip that ends when a version of the hub object shows it.
+// onHub returns a trip.shown that looks at versions of the hub object only.
 func (b *bench) onHub(shown func(*flotillav1.NodePool) bool) func(change) bool {
 	return func(c change) bool { return c.cluster == b.fleet.hub.name && c.pool != nil && shown(c.pool) }
 }
 
-// travel starts the trips one after another, and returns how many milliseconds each took. What is never seen took all the patience.
+// travel starts a trip at each interval and returns the duration of each in milliseconds. A trip whose effect is not
+// observed counts as having taken all of patience.
 func (b *bench) travel(ctx context.Context, trips []trip, interval, patience time.Duration) (latencies []float64, problem error) {
 	waiting := map[string][]int{}
 	var keys []string
@@ -79,7 +80,7 @@ func (b *bench) travel(ctx context.Context, trips []trip, interval, patience tim
 	return latencies, errors.Join(append(errs, problem)...)
 }
 
-// status measures how long what happens in a member takes to the hub.
+// status measures the time from a change in a member until the status of the hub object shows it.
 func (t *turn) status(ctx context.Context) error {
 	if t.system.name == flotilla {
 		if err := t.joins(ctx); err != nil {
@@ -104,7 +105,7 @@ func latencyValues(latencies []float64) values {
 	return values{"p50 ms": quantile(latencies, 0.5), "p99 ms": quantile(latencies, 0.99), "max ms": slices.Max(latencies)}
 }
 
-// numberTrips change a number in the status of copies.
+// numberTrips returns trips that increment a number in the status of a copy.
 func (b *bench) numberTrips(count int, names []string, members []*Cluster) []trip {
 	var trips []trip
 	sums, numbers := map[string]int32{}, map[string]int32{}
@@ -131,7 +132,7 @@ func (b *bench) numberTrips(count int, names []string, members []*Cluster) []tri
 	return trips
 }
 
-// nodes is the number of nodes that an object shows.
+// nodes returns the number of nodes in the status of an object, as last observed.
 func (b *bench) nodes(c *Cluster, name string) int32 {
 	if pool := b.observer.get(c.name, name); pool != nil {
 		return pool.Status.NodeCount
@@ -139,7 +140,7 @@ func (b *bench) nodes(c *Cluster, name string) int32 {
 	return 0
 }
 
-// conditions changes the condition Ready of copies to and fro. All are ready before.
+// conditions makes all copies ready, and then flips the condition Ready of one after another.
 func (t *turn) conditions(ctx context.Context) error {
 	names := t.names()
 	err := each(ctx, len(names)*len(t.fleet.members), func(ctx context.Context, i int) error {
@@ -168,7 +169,7 @@ func (t *turn) conditions(ctx context.Context) error {
 	return t.roundTrip(ctx, phaseCondition, trips)
 }
 
-// setReady writes the condition Ready of a copy, about its present generation.
+// setReady writes the condition Ready of a copy for its current generation.
 func (t *turn) setReady(ctx context.Context, member *Cluster, name string, to metav1.ConditionStatus) error {
 	pool := t.observer.get(member.name, name)
 	if pool == nil {
@@ -185,7 +186,8 @@ func (t *turn) setReady(ctx context.Context, member *Cluster, name string, to me
 	return patchPoolStatus(ctx, member, name, map[string]any{"observedGeneration": pool.Generation, "conditions": conditions})
 }
 
-// joins has nodes join the pools in the members, by their labels, so that the pools there are reconciled first.
+// joins labels nodes so that they join the pools of the members. Unlike a change of status, this has to be reconciled in the
+// member first.
 func (t *turn) joins(ctx context.Context) error {
 	names, nodes := t.names(), make([]*corev1.Node, t.changes)
 	for i := range nodes {
@@ -218,8 +220,7 @@ func (t *turn) joins(ctx context.Context) error {
 	return t.roundTrip(ctx, phaseJoin, trips)
 }
 
-// node is one that needs nothing from controllers: it has what they would write. Nothing beats for it, and for a minute
-// nobody minds.
+// node returns a node that already has what controllers would write. It has no heartbeat, which is tolerated for a minute.
 func node(name string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"}},

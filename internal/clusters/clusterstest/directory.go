@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 )
 
-// Directory is a clusters.Directory that tests fill. Every change calls the subscribers.
+// Directory is a clusters.Directory whose content is set by tests. Every change calls the subscribers.
 type Directory struct {
 	mu          sync.Mutex
 	snapshots   map[multicluster.ClusterName]clusters.Snapshot
@@ -24,7 +24,7 @@ type Directory struct {
 	subscribers []func(multicluster.ClusterName)
 }
 
-// NewDirectory returns a Directory of members that are not engaged.
+// NewDirectory returns a Directory with the given snapshots. No member is engaged.
 func NewDirectory(snapshots ...clusters.Snapshot) *Directory {
 	d := &Directory{snapshots: map[multicluster.ClusterName]clusters.Snapshot{}, members: map[multicluster.ClusterName]cluster.Cluster{}}
 	for _, snapshot := range snapshots {
@@ -33,7 +33,7 @@ func NewDirectory(snapshots ...clusters.Snapshot) *Directory {
 	return d
 }
 
-// Replace changes all that is known.
+// Replace replaces all snapshots. Members without one are removed.
 func (d *Directory) Replace(snapshots ...clusters.Snapshot) {
 	for _, before := range d.Snapshots() {
 		if !slices.ContainsFunc(snapshots, func(s clusters.Snapshot) bool { return s.Name == before.Name }) {
@@ -45,7 +45,7 @@ func (d *Directory) Replace(snapshots ...clusters.Snapshot) {
 	}
 }
 
-// Engage gives a member a cluster.
+// Engage sets the cluster that Member returns.
 func (d *Directory) Engage(name multicluster.ClusterName, member cluster.Cluster) {
 	d.mu.Lock()
 	d.members[name] = member
@@ -53,17 +53,17 @@ func (d *Directory) Engage(name multicluster.ClusterName, member cluster.Cluster
 	d.notify(name)
 }
 
-// Ready returns a member that can be worked with.
+// Ready returns the snapshot of a member in StateReady.
 func Ready(name multicluster.ClusterName) clusters.Snapshot {
 	return clusters.Snapshot{Name: name, State: clusters.StateReady}
 }
 
-// Away returns a member that does not answer.
+// Away returns the snapshot of a member in StateUnreachable.
 func Away(name multicluster.ClusterName) clusters.Snapshot {
 	return clusters.Snapshot{Name: name, State: clusters.StateUnreachable}
 }
 
-// Set changes what is known about a member.
+// Set stores a snapshot.
 func (d *Directory) Set(snapshot clusters.Snapshot) {
 	d.mu.Lock()
 	d.snapshots[snapshot.Name] = snapshot
@@ -71,7 +71,7 @@ func (d *Directory) Set(snapshot clusters.Snapshot) {
 	d.notify(snapshot.Name)
 }
 
-// Change modifies what is known about a member.
+// Change modifies the snapshot of a member. A member without one starts with the zero Snapshot.
 func (d *Directory) Change(name multicluster.ClusterName, change func(*clusters.Snapshot)) {
 	snapshot, _ := d.Snapshot(name)
 	snapshot.Name = name
@@ -79,7 +79,7 @@ func (d *Directory) Change(name multicluster.ClusterName, change func(*clusters.
 	d.Set(snapshot)
 }
 
-// Remove offboards a member.
+// Remove removes the snapshot of a member.
 func (d *Directory) Remove(name multicluster.ClusterName) {
 	d.mu.Lock()
 	delete(d.snapshots, name)
@@ -134,7 +134,7 @@ func (d *Directory) Subscribe(fn func(multicluster.ClusterName)) {
 	d.subscribers = append(d.subscribers, fn)
 }
 
-// Request returns a request for an object in namespace default.
+// Request returns a request for an object in the namespace default.
 func Request(clusterName multicluster.ClusterName, name string) clusters.Request {
 	return clusters.Request{ClusterName: clusterName, Request: reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}}
 }

@@ -25,12 +25,12 @@ func Hang() Fault {
 	return Fault{Answer: func(_ http.ResponseWriter, req *http.Request, _ http.Handler) { <-req.Context().Done() }}
 }
 
-// HangBeforeHandshake accepts connections and says nothing.
+// HangBeforeHandshake accepts connections and never sends a byte.
 func HangBeforeHandshake() Fault {
 	return Fault{Accept: func(inner net.Conn) net.Conn { return &muteConn{Conn: inner, closed: make(chan struct{})} }}
 }
 
-// muteConn delivers nothing.
+// muteConn blocks every Read until it is closed.
 type muteConn struct {
 	net.Conn
 	once   sync.Once
@@ -49,20 +49,20 @@ func (c *muteConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Refuse refuses connections.
+// Refuse closes the port, so that connections are refused.
 func Refuse() Fault { return Fault{Refuse: true} }
 
-// WrongCertificate shows a certificate that the kubeconfig does not trust.
+// WrongCertificate presents a certificate that the kubeconfig does not trust.
 func WrongCertificate() Fault { return Fault{Certificate: &wrong().Certificate} }
 
-// Slow answers byte by byte with a pause after each.
+// Slow pauses after each byte of a response.
 func Slow(pause time.Duration) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		well.ServeHTTP(&slowWriter{ResponseWriter: w, req: req, pause: pause}, req)
 	}}
 }
 
-// slowWriter writes byte by byte.
+// slowWriter flushes each byte and then pauses.
 type slowWriter struct {
 	http.ResponseWriter
 	req   *http.Request
@@ -85,7 +85,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Status answers everything but some paths with a status.
+// Status answers every request with a status code, except for the paths in but.
 func Status(code int, but ...string) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		if slices.Contains(but, req.URL.Path) {
@@ -97,14 +97,14 @@ func Status(code int, but ...string) Fault {
 	}}
 }
 
-// Redirect sends everyone elsewhere.
+// Redirect redirects every request to the same path of another server.
 func Redirect(to string) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, _ http.Handler) {
 		http.Redirect(w, req, to+req.URL.Path, http.StatusTemporaryRedirect)
 	}}
 }
 
-// onCollections has lists and watches answered by someone, and everything else well.
+// onCollections passes lists and watches to answer. All other requests are answered correctly.
 func onCollections(answer http.HandlerFunc) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		if c, err := parse(req); err != nil || c.name != "" || req.Method != http.MethodGet {
@@ -115,7 +115,7 @@ func onCollections(answer http.HandlerFunc) Fault {
 	}}
 }
 
-// Endless has lists and watches that never end: of objects, all of them different, or of one string in a zip.
+// Endless sends lists and watches that never end: distinct objects or, if zipped, one compressed string.
 func Endless(zipped bool) Fault {
 	return onCollections(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -146,7 +146,7 @@ func Endless(zipped bool) Fault {
 	})
 }
 
-// EmptyItems has lists of empty objects, and refuses watches that begin with a list.
+// EmptyItems sends lists of two million empty objects, and refuses all watches.
 func EmptyItems() Fault {
 	return onCollections(func(w http.ResponseWriter, req *http.Request) {
 		c, err := parse(req)
@@ -163,7 +163,7 @@ func EmptyItems() Fault {
 	})
 }
 
-// SmallObjects has lists and watches of objects that have a name and nothing else, without end.
+// SmallObjects sends endless lists and watches of objects that consist of little more than a name.
 func SmallObjects() Fault {
 	return onCollections(func(w http.ResponseWriter, req *http.Request) {
 		c, err := parse(req)
@@ -184,7 +184,7 @@ func SmallObjects() Fault {
 	})
 }
 
-// Hoard has watches that begin with a list of so many objects of a size each, which is complete.
+// Hoard starts watches of ConfigMaps with a complete list of the given number of objects, each with size bytes of data.
 func Hoard(objects, size int) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		c, err := parse(req)
@@ -203,7 +203,7 @@ func Hoard(objects, size int) Fault {
 	}}
 }
 
-// HugeEvents has watches that deliver objects of empty containers, as often as they are read.
+// HugeEvents sends watch events without end, each an object with the given number of empty containers.
 func HugeEvents(containers int) Fault {
 	return nested(func(w io.Writer) error {
 		chunk := strings.Repeat("{},", 1000)
@@ -217,7 +217,7 @@ func HugeEvents(containers int) Fault {
 	})
 }
 
-// DeepEvents has watches that deliver objects of many levels.
+// DeepEvents sends watch events without end, each a deeply nested object.
 func DeepEvents() Fault {
 	return nested(func(w io.Writer) error {
 		_, err := io.WriteString(w, strings.Repeat("[", 100_000))
@@ -225,7 +225,7 @@ func DeepEvents() Fault {
 	})
 }
 
-// nested has watches of objects with the containers that write writes. Lists are refused.
+// nested sends watch events without end. The list of containers of each object is what write writes. Lists are refused.
 func nested(write func(io.Writer) error) Fault {
 	return onCollections(func(w http.ResponseWriter, req *http.Request) {
 		c, err := parse(req)
@@ -252,7 +252,7 @@ func nested(write func(io.Writer) error) Fault {
 	})
 }
 
-// ChangingCapacity has a Node with other resources at each of some hundred events of its watch.
+// ChangingCapacity sends one hundred watch events of a Node, each with 500 extended resources whose values have changed.
 func ChangingCapacity() Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		c, err := parse(req)
@@ -274,10 +274,10 @@ func ChangingCapacity() Fault {
 	}}
 }
 
-// bomb is 1 MiB in a zip, made once: to pack it takes more than to unpack it.
+// bomb returns 1 MiB, compressed. It is cached because compressing is slower than decompressing.
 var bomb = sync.OnceValue(func() []byte { return zip(strings.Repeat("x", 1<<20)) })
 
-// zip packs a text. Packed texts may follow each other in a stream.
+// zip compresses text. The results may be concatenated.
 func zip(text string) []byte {
 	var packed bytes.Buffer
 	writer := gzip.NewWriter(&packed)
@@ -286,7 +286,7 @@ func zip(text string) []byte {
 	return packed.Bytes()
 }
 
-// Restless has watches that begin well and then deliver changes of one object as fast as they are read, for ever.
+// Restless sends changes of one object on every resumed watch, as fast as they are read. Initial lists are correct.
 func Restless() Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		c, err := parse(req)
@@ -305,7 +305,7 @@ func Restless() Fault {
 	}}
 }
 
-// Garbage has lists and watches of something that is no answer, though it says it is of a content type.
+// Garbage answers lists and watches with an arbitrary body of the given content type.
 func Garbage(contentType, body string) Fault {
 	return onCollections(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -313,7 +313,7 @@ func Garbage(contentType, body string) Fault {
 	})
 }
 
-// Forbid refuses lists and watches of a resource, and says so to whoever asks for any right on it.
+// Forbid refuses lists and watches of a resource. A SelfSubjectAccessReview for the resource is answered accordingly.
 func Forbid(resource string) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		if strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
@@ -337,12 +337,12 @@ func Forbid(resource string) Fault {
 	}}
 }
 
-// WithoutInitialEnd has watches that begin with a list whose end is never sent.
+// WithoutInitialEnd drops the bookmark that completes the initial list of a watch.
 func WithoutInitialEnd() Fault {
 	return dropping(func(*http.Request) func([]byte) bool { return marksInitialEnd })
 }
 
-// Silent has watches that deliver nothing but the list that they begin with.
+// Silent drops all watch events after the initial list.
 func Silent() Fault {
 	return dropping(func(req *http.Request) func([]byte) bool {
 		listing := req.URL.Query().Get("sendInitialEvents") == "true"
@@ -354,12 +354,12 @@ func Silent() Fault {
 	})
 }
 
-// marksInitialEnd reports whether an event completes the list that a watch begins with.
+// marksInitialEnd reports whether an event completes the initial list of a watch.
 func marksInitialEnd(event []byte) bool {
 	return bytes.Contains(event, []byte(metav1.InitialEventsAnnotationKey))
 }
 
-// dropping drops events of watches; drop is made for each of them.
+// dropping drops the watch events for which the returned function returns true. drop is called once per watch.
 func dropping(drop func(*http.Request) func(event []byte) bool) Fault {
 	return Fault{Answer: func(w http.ResponseWriter, req *http.Request, well http.Handler) {
 		if isWatch(req) {
@@ -369,7 +369,7 @@ func dropping(drop func(*http.Request) func(event []byte) bool) Fault {
 	}}
 }
 
-// droppingWriter sees one event at each Write.
+// droppingWriter filters watch events. Each Write is one event.
 type droppingWriter struct {
 	http.ResponseWriter
 	drop func(event []byte) bool

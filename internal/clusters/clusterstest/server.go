@@ -35,22 +35,22 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// token is the credential of all servers, unless they accept others.
+// token is the bearer token that servers accept by default.
 const token = "the-token-of-a-fake-member"
 
-// Fault is what a server does wrong. The zero Fault is none.
+// Fault describes how a server misbehaves. A server with the zero Fault behaves correctly.
 type Fault struct {
-	// Answer sees each request before the server does and answers it, or has well answer it.
+	// Answer handles each request instead of the server. It may delegate to well, which answers correctly.
 	Answer func(w http.ResponseWriter, req *http.Request, well http.Handler)
-	// Accept sees each new connection before its TLS handshake.
+	// Accept wraps each new connection before the TLS handshake.
 	Accept func(net.Conn) net.Conn
-	// Certificate is shown instead of the right one.
+	// Certificate is presented instead of the trusted one.
 	Certificate *tls.Certificate
 	// Refuse closes the listener, so that connections are refused.
 	Refuse bool
 }
 
-// Server is the API server of a member.
+// Server is a fake API server of a member. It stores objects in memory, and serves gets, lists, watches and writes.
 type Server struct {
 	store    *store
 	http     *http.Server
@@ -66,7 +66,7 @@ type Server struct {
 	conns    map[net.Conn]struct{}
 }
 
-// Start starts a server with the objects that the pool needs, and further ones. It stops with the test.
+// Start starts a server with the objects that the pool requires and the given ones. It is stopped at the end of the test.
 func Start(t testing.TB, objects ...client.Object) *Server {
 	t.Helper()
 	s := &Server{store: newStore(), clock: clock.RealClock{}, conns: map[net.Conn]struct{}{}}
@@ -100,7 +100,7 @@ func Start(t testing.TB, objects ...client.Object) *Server {
 	return s
 }
 
-// listen accepts connections.
+// listen starts to accept connections at address.
 func (s *Server) listen(address string) error {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *Server) listen(address string) error {
 	return nil
 }
 
-// Misbehave begins a fault, or ends it when it is the zero one. Connections are cut, so that it shows at once; keep says
-// that they stay.
+// Misbehave replaces the fault of the server. The zero Fault ends it. Open connections are closed, so that the change
+// takes effect immediately, unless keep is true.
 func (s *Server) Misbehave(t testing.TB, fault Fault, keep ...bool) {
 	t.Helper()
 	before := s.fault.Swap(&fault)
@@ -134,7 +134,7 @@ func (s *Server) Misbehave(t testing.TB, fault Fault, keep ...bool) {
 	}
 }
 
-// Cut breaks all connections.
+// Cut closes all connections.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,13 +143,13 @@ func (s *Server) Cut() {
 	}
 }
 
-// Accept sets the tokens that the server accepts, instead of the one of Kubeconfig.
+// Accept replaces the tokens that the server accepts. By default it accepts that of Kubeconfig.
 func (s *Server) Accept(tokens ...string) { s.tokens.Store(&tokens) }
 
-// Kubeconfig leads to the server with a token.
+// Kubeconfig returns a kubeconfig for the server with the default token.
 func (s *Server) Kubeconfig() []byte { return s.KubeconfigWith(token) }
 
-// KubeconfigWith leads to the server with some token.
+// KubeconfigWith returns a kubeconfig for the server with the given token.
 func (s *Server) KubeconfigWith(token string) []byte {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["fake"] = &clientcmdapi.Cluster{Server: s.URL(), CertificateAuthorityData: right().authority}
@@ -161,21 +161,21 @@ func (s *Server) KubeconfigWith(token string) []byte {
 	return raw
 }
 
-// URL is where the server is.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return "https://" + s.address }
 
-// Requests is how many requests have come in.
+// Requests returns the number of requests received so far.
 func (s *Server) Requests() int64 { return s.requests.Load() }
 
-// Version sets what the server says its version is.
+// Version sets the version that the server reports.
 func (s *Server) Version(version string) { s.version.Store(version) }
 
-// Identify gives the server the identity of a cluster: the UID of its namespace kube-system.
+// Identify sets the UID of the namespace kube-system, which identifies a cluster.
 func (s *Server) Identify(uid types.UID) {
 	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid}})
 }
 
-// serve hands a request to the fault.
+// serve answers a request, by the fault if there is one.
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	s.requests.Add(1)
 	if answer := s.fault.Load().Answer; answer != nil {
@@ -185,7 +185,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, req)
 }
 
-// certificate is what the server shows.
+// certificate implements tls.Config.GetCertificate.
 func (s *Server) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if wrong := s.fault.Load().Certificate; wrong != nil {
 		return wrong, nil
@@ -193,7 +193,7 @@ func (s *Server) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &right().Certificate, nil
 }
 
-// listener keeps the connections, so that they can be cut.
+// listener records open connections, so that Cut can close them.
 type listener struct {
 	net.Listener
 	server *Server
@@ -215,7 +215,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// conn forgets itself.
+// conn removes itself from the record when it is closed.
 type conn struct {
 	net.Conn
 	server *Server
@@ -223,7 +223,7 @@ type conn struct {
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	// Cut holds the lock while it closes.
+	// Cut closes connections with the lock held.
 	go func() {
 		c.server.mu.Lock()
 		defer c.server.mu.Unlock()
@@ -232,16 +232,17 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// certificate is a self-signed certificate for loopback.
+// certificate is a self-signed certificate for the loopback address.
 type certificate struct {
 	tls.Certificate
 	authority []byte
 }
 
-// right is the certificate of all servers, because each costs milliseconds; wrong is one that no kubeconfig trusts.
+// right is the certificate of all servers. It is shared because creating one takes milliseconds. wrong is trusted by no
+// kubeconfig.
 var right, wrong = sync.OnceValue(newCertificate), sync.OnceValue(newCertificate)
 
-// newCertificate makes a certificate.
+// newCertificate creates a certificate with a key of its own.
 func newCertificate() *certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	utilruntime.Must(err)
@@ -260,7 +261,7 @@ func newCertificate() *certificate {
 	}
 }
 
-// sharedCRDs are read once: all servers keep the same objects.
+// sharedCRDs returns our CustomResourceDefinitions as established. All servers share the objects.
 var sharedCRDs = sync.OnceValues(func() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	crds, err := testenv.CRDs()
 	for _, crd := range crds {

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
-// bookmarks are sent as often as real API servers do.
+// bookmarks is the interval of bookmarks, which is that of real API servers.
 const bookmarks = time.Minute
 
 // stream is an open watch.
@@ -27,7 +27,7 @@ type stream struct {
 	kind *kind
 }
 
-// watch serves one until its client leaves.
+// watch serves a watch until the client closes it.
 func (s *Server) watch(w http.ResponseWriter, req *http.Request, c *call) {
 	sample, err := testenv.Scheme().New(c.kind.gvk)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, c *call) {
 	}
 }
 
-// send sends an event. A client that has left shows in the context of its request.
+// send writes an event. Errors are ignored, because the context of the request ends when the client is gone.
 func (s *stream) send(event watch.EventType, object runtime.Object) {
 	var encoded, message, framed bytes.Buffer
 	if err := s.info.Serializer.Encode(object, &encoded); err != nil {
@@ -86,13 +86,13 @@ func (s *stream) send(event watch.EventType, object runtime.Object) {
 	if err := s.info.StreamSerializer.Encode(wrapped, &message); err != nil {
 		return
 	}
-	// One event is one write, so that a fault can drop it.
+	// Write each event in one call, so that a fault can drop it.
 	_, _ = s.info.StreamSerializer.NewFrameWriter(&framed).Write(message.Bytes())
 	_, _ = s.to.Write(framed.Bytes())
 	_ = http.NewResponseController(s.to).Flush()
 }
 
-// bookmark says how far the watch is.
+// bookmark sends a bookmark at a revision. An initial one completes the list that the watch started with.
 func (s *stream) bookmark(revision int64, initial bool) {
 	object, err := testenv.Scheme().New(s.kind.gvk)
 	if err != nil {
