@@ -14,6 +14,9 @@ FLEET_DIR ?= .fleet
 MANAGER_ARGS ?=
 # Tests, drills and fuzz targets to run, as a pattern of go test -run.
 RUN ?= .
+# Plain tests share the packages that `make build` compiles, go test caches their results, and `make lint` vets them.
+RACE ?=
+GOTEST := $(if $(RACE),go test -race -shuffle=on,CGO_ENABLED=0 go test -trimpath -vet=off)
 # How long each fuzz target of `make drill` runs.
 FUZZTIME ?= 5m
 # Phases of `make bench` as in a,b,x (all), how often each system has its turn, and whether the fleet stays.
@@ -70,13 +73,20 @@ run: build ## Run the manager from source in the foreground against the fleet; M
 ##@ Test
 
 .PHONY: test
-test: control-plane build ## Run unit and integration tests, on real API servers, and the fleet suite.
-	go test -race -shuffle=on -parallel 8 -timeout 20m -skip '^TestPromtool_' ./api/... ./cmd/... ./config/... ./docs ./hack/... ./internal/...
-	go -C hack/image test -race .
-	go -C hack/chart test .
-	go -C test/bench test .
-	go -C test/gitops test .
+test: control-plane build ## Run unit and integration tests, on real API servers; RACE=1 adds the race detector and random order.
+	MANAGER_ID=$$(go tool buildid bin/manager) $(GOTEST) -parallel 8 -timeout 20m -skip '^TestPromtool_' ./api/... ./cmd/... ./config/... ./hack/... ./internal/...
+	$(GOTEST) -count=1 ./docs
+	$(GOTEST:go=go -C hack/image) .
+	$(GOTEST:go=go -C test/bench) .
+
+.PHONY: test-fleet
+test-fleet: control-plane build ## Run the manager as a process, with a hub, three members and simulated nodes.
 	go test -race -timeout 20m ./test/fleet/...
+
+.PHONY: test-modules
+test-modules: control-plane ## Test the chart with Helm, and what users install with the engine of Argo CD.
+	CGO_ENABLED=0 go -C hack/chart test -trimpath .
+	CGO_ENABLED=0 go -C test/gitops test -trimpath .
 
 .PHONY: drill
 drill: control-plane build ## Run the long drills on local fleets, and fuzz for FUZZTIME=5m each; RUN= picks some of all of these.

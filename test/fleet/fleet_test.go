@@ -88,7 +88,7 @@ func start(t *testing.T, registered int) *fleet {
 	}
 	f.install(t, "hub")
 	f.command(t, "go", "build", "-race", "-o", filepath.Join(f.dir, "manager"), "./cmd/manager")
-	f.command(t, "go", "build", "-o", filepath.Join(f.dir, "kubectl-flotilla"), "./cmd/kubectl-flotilla")
+	f.command(t, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(f.dir, "kubectl-flotilla"), "./cmd/kubectl-flotilla")
 	f.freeLease(t)
 	f.startManager(t)
 	for _, name := range f.registered() {
