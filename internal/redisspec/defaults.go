@@ -4,6 +4,8 @@
 package redisspec
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -20,15 +22,15 @@ var defaultStorageSize = resource.MustParse("1Gi")
 // existed lack. In mode Sentinel it has the values that take effect.
 func Of(redis *flotillav1.Redis) flotillav1.RedisSpec {
 	s := *redis.Spec.DeepCopy()
-	setDefault(&s.Mode, flotillav1.RedisModeReplication)
-	setDefault(&s.Image, "redis:8.2")
-	setDefault(&s.Port, 6379)
-	setDefault(&s.Storage.Type, flotillav1.RedisStoragePVC)
-	setDefault(&s.Persistence.Mode, flotillav1.RedisPersistenceAOF)
-	setDefault(&s.Persistence.AppendFsync, "everysec")
-	setDefault(&s.Auth.Mode, flotillav1.RedisAuthPassword)
-	setDefault(&s.PodAntiAffinity, flotillav1.RedisPodAntiAffinityPreferred)
-	setDefault(&s.ImagePullPolicy, "IfNotPresent")
+	s.Mode = cmp.Or(s.Mode, flotillav1.RedisModeReplication)
+	s.Image = cmp.Or(s.Image, "redis:8.2")
+	s.Port = cmp.Or(s.Port, 6379)
+	s.Storage.Type = cmp.Or(s.Storage.Type, flotillav1.RedisStoragePVC)
+	s.Persistence.Mode = cmp.Or(s.Persistence.Mode, flotillav1.RedisPersistenceAOF)
+	s.Persistence.AppendFsync = cmp.Or(s.Persistence.AppendFsync, "everysec")
+	s.Auth.Mode = cmp.Or(s.Auth.Mode, flotillav1.RedisAuthPassword)
+	s.PodAntiAffinity = cmp.Or(s.PodAntiAffinity, flotillav1.RedisPodAntiAffinityPreferred)
+	s.ImagePullPolicy = cmp.Or(s.ImagePullPolicy, "IfNotPresent")
 	if s.Replicas == nil {
 		s.Replicas = ptr.To[int32](1)
 	}
@@ -39,15 +41,15 @@ func Of(redis *flotillav1.Redis) flotillav1.RedisSpec {
 		s.Storage.Size = defaultStorageSize
 	}
 	if s.Auth.SecretRef != nil {
-		setDefault(&s.Auth.SecretRef.Key, flotillav1.RedisSecretKeyPassword)
+		s.Auth.SecretRef.Key = cmp.Or(s.Auth.SecretRef.Key, flotillav1.RedisSecretKeyPassword)
 	}
 	if s.Memory == nil {
 		s.Memory = &flotillav1.RedisMemory{}
 	}
-	setDefault(&s.Memory.MaxMemoryPolicy, "noeviction")
-	setDefault(&s.Replication.MinReplicasMaxLagSeconds, 10)
-	setDefault(&s.Service.Type, corev1.ServiceTypeClusterIP)
-	setDefault(&s.UpdateStrategy.Primary, flotillav1.RedisPrimaryAutomatic)
+	s.Memory.MaxMemoryPolicy = cmp.Or(s.Memory.MaxMemoryPolicy, "noeviction")
+	s.Replication.MinReplicasMaxLagSeconds = cmp.Or(s.Replication.MinReplicasMaxLagSeconds, 10)
+	s.Service.Type = cmp.Or(s.Service.Type, corev1.ServiceTypeClusterIP)
+	s.UpdateStrategy.Primary = cmp.Or(s.UpdateStrategy.Primary, flotillav1.RedisPrimaryAutomatic)
 	if s.PodDisruptionBudget.Enabled == nil {
 		s.PodDisruptionBudget.Enabled = new(true)
 	}
@@ -66,10 +68,10 @@ func setSentinelDefaults(s *flotillav1.RedisSpec) {
 	if s.Proxy == nil {
 		s.Proxy = &flotillav1.RedisProxy{}
 	}
-	setDefault(&s.Sentinel.DownAfterMilliseconds, 5000)
-	setDefault(&s.Sentinel.FailoverTimeoutMilliseconds, 10000)
-	setDefault(&s.Proxy.Image, "haproxy:3.2")
-	setDefault(&s.Proxy.MaxConnections, 2000)
+	s.Sentinel.DownAfterMilliseconds = cmp.Or(s.Sentinel.DownAfterMilliseconds, 5000)
+	s.Sentinel.FailoverTimeoutMilliseconds = cmp.Or(s.Sentinel.FailoverTimeoutMilliseconds, 10000)
+	s.Proxy.Image = cmp.Or(s.Proxy.Image, "haproxy:3.2")
+	s.Proxy.MaxConnections = cmp.Or(s.Proxy.MaxConnections, 2000)
 	if s.Sentinel.Resources == nil {
 		s.Sentinel.Resources = requests("20m", "32Mi")
 	}
@@ -84,13 +86,6 @@ func requests(cpu, memory string) *corev1.ResourceRequirements {
 	return &corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
 	}}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // MaxMemory returns the limit of the data set in bytes, or 0 if there is none. The spec must have its defaults.

@@ -451,7 +451,8 @@ func (p *Pool) permission(began time.Time) clusters.Permission {
 	return clusters.Permission{Began: began, Length: p.cfg.ClaimDuration / 2}
 }
 
-// recoverTo recovers from a panic and logs it. It must be deferred, in goroutines that nothing waits for.
+// recoverTo recovers from a panic and logs it. It must be deferred, in goroutines that nothing waits for. HandleCrash of
+// apimachinery panics again unless that is turned off for the whole process, client-go included.
 func recoverTo(log logr.Logger, message string) {
 	if r := recover(); r != nil {
 		log.Error(fmt.Errorf("panic: %v", r), message, "stack", string(debug.Stack()))

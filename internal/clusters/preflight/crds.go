@@ -147,7 +147,8 @@ func (s definitionState) outdated() bool {
 	return s.absent || s.older() && !s.newer() && !s.deleting
 }
 
-// compareSchemas calls found for each field of schema that other lacks, but not for fields below such a field.
+// compareSchemas calls found for each field of schema that other lacks, but not for fields below such a field. The
+// structural schemas of apiextensions-apiserver compare an object with a schema, and not one schema with another.
 func compareSchemas(schema, other *apiextensionsv1.JSONSchemaProps, path string, found func(string, *apiextensionsv1.JSONSchemaProps)) {
 	if other.XPreserveUnknownFields != nil && *other.XPreserveUnknownFields {
 		return

@@ -48,7 +48,8 @@ func (l Limits) WithDefaults() Limits {
 // initialEventsEnd is the annotation of the bookmark that completes the initial list of a watch.
 var initialEventsEnd = []byte("k8s.io/initial-events-end")
 
-// limitedBody is a body that fails once more than left bytes are read, or once it needs too much memory.
+// limitedBody is a body that fails once more than left bytes are read, or once its decoded form would need too much memory,
+// which http.MaxBytesReader does not know.
 type limitedBody struct {
 	io.ReadCloser
 	left   int64
