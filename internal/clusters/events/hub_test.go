@@ -16,7 +16,7 @@ import (
 func TestLimitHubEvents_counts_what_is_over_the_limits(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(10_000), clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	limited := LimitHub(recorder, clk)
-	told := func() []string {
+	recorded := func() []string {
 		var all []string
 		for len(recorder.Events) > 0 {
 			all = append(all, <-recorder.Events)
@@ -33,12 +33,12 @@ func TestLimitHubEvents_counts_what_is_over_the_limits(t *testing.T) {
 	}
 
 	say(1, eventBurst+30)
-	if got := told(); len(got) != eventBurst || got[0] != "Normal Placed eu-1: Placed generation 1" {
+	if got := recorded(); len(got) != eventBurst || got[0] != "Normal Placed eu-1: Placed generation 1" {
 		t.Errorf("%d events of one object, beginning with %q", len(got), got[0])
 	}
 	say(2, eventBurst)
 	say(3, 20)
-	if got := len(told()); got != hubEventBurst-eventBurst {
+	if got := len(recorded()); got != hubEventBurst-eventBurst {
 		t.Errorf("%d events of others after the first %d: there is a limit over all", got, eventBurst)
 	}
 	clk.Step(suppressedDelay)
@@ -46,24 +46,24 @@ func TestLimitHubEvents_counts_what_is_over_the_limits(t *testing.T) {
 		"Warning EventsSuppressed Suppressed 30 events over the limits; the status is complete": true,
 		"Warning EventsSuppressed Suppressed 20 events over the limits; the status is complete": true,
 	}
-	got := told()
+	got := recorded()
 	for _, event := range got {
 		if !want[event] {
-			t.Errorf("told %q", event)
+			t.Errorf("recorded %q", event)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("told %q", got)
+		t.Errorf("recorded %q", got)
 	}
 
 	// With time there is room again, and nothing is counted twice.
 	say(1, 10)
-	if got := len(told()); got != 10 {
+	if got := len(recorded()); got != 10 {
 		t.Errorf("%d of 10 events a minute later", got)
 	}
 	clk.Step(suppressedDelay)
-	if got := told(); len(got) != 0 {
-		t.Errorf("told %q", got)
+	if got := recorded(); len(got) != 0 {
+		t.Errorf("recorded %q", got)
 	}
 }
 

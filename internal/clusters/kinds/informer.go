@@ -82,21 +82,21 @@ func (i *informer) RunWithContext(context.Context) { go i.Controller.RunWithCont
 
 // OnAdd implements toolscache.ResourceEventHandler.
 func (i *informer) OnAdd(object any, isInInitialList bool) {
-	i.tell(object, false, func(l *listener) { l.handler.OnAdd(object, isInInitialList) })
+	i.notify(object, false, func(l *listener) { l.handler.OnAdd(object, isInInitialList) })
 }
 
 // OnUpdate implements toolscache.ResourceEventHandler.
 func (i *informer) OnUpdate(before, after any) {
-	i.tell(after, false, func(l *listener) { l.handler.OnUpdate(before, after) })
+	i.notify(after, false, func(l *listener) { l.handler.OnUpdate(before, after) })
 }
 
 // OnDelete implements toolscache.ResourceEventHandler.
 func (i *informer) OnDelete(object any) {
-	i.tell(object, true, func(l *listener) { l.handler.OnDelete(object) })
+	i.notify(object, true, func(l *listener) { l.handler.OnDelete(object) })
 }
 
-// tell remembers a change and calls event for each listener.
-func (i *informer) tell(object any, deleted bool, event func(*listener)) {
+// notify records a change and calls event for each listener.
+func (i *informer) notify(object any, deleted bool, event func(*listener)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.note(object, deleted)

@@ -117,9 +117,9 @@ func (m *member) onProven(r *rotation, l *transport.Link, uid types.UID, err err
 		r.at = now.Add(r.retries.next(now, false))
 		v := verdict.Explain(err)
 		v.Reason, v.Message = flotillav1.ReasonRotationFailed, "The new credential was tried and did not work: "+v.Message+"; the previous one stays in use"
-		told := m.publication().verdicts[flotillav1.ConditionCredentialsAccepted] == v
+		published := m.publication().verdicts[flotillav1.ConditionCredentialsAccepted] == v
 		m.update(func(p *publication) { p.verdicts[flotillav1.ConditionCredentialsAccepted] = v })
-		if !told {
+		if !published {
 			m.warning("CredentialsRejected", v.Reason, v.Message)
 		}
 	default:

@@ -132,12 +132,12 @@ func (m *member) reportOffboarded(found leftovers) {
 	default:
 		note += fmt.Sprintf("; the finalizers of %d objects were removed", found.released)
 	}
-	tell := m.normal
+	record := m.normal
 	if len(found.left) > 0 || found.unknown || found.claim {
-		tell = m.warning
+		record = m.warning
 		note += "; not removed: " + found.String()
 	}
-	tell("ClusterOffboarded", "Offboard", text.Cut(text.Line(note), events.NoteLimit))
+	record("ClusterOffboarded", "Offboard", text.Cut(text.Line(note), events.NoteLimit))
 }
 
 // String lists what remains.
