@@ -39,7 +39,8 @@ const (
 var ErrClaimOlder = errors.New("the claim is older than what was written: the member was restored")
 
 // Claim is the Lease in a member by which a hub claims the member. The hub renews it, so that teams of the member can see
-// when the hub was last active. A Claim remembers what this process has seen and written, and is safe for concurrent use.
+// when the hub was last active. A Claim remembers what this process has observed and written. It is safe for concurrent
+// use.
 type Claim struct {
 	HubID string
 	// Instance distinguishes hubs with the same HubID; Process distinguishes the processes of an instance, and those of its
@@ -61,8 +62,8 @@ type claimMemory struct {
 	// held is true once this process has held the claim. renewed is the renewal time that it wrote last.
 	held    bool
 	renewed metav1.MicroTime
-	// seen is the claim of somebody else as last read, unchanged since that time. alive is true once its holder has been
-	// seen to renew it.
+	// seen is the claim of another holder as last read, unchanged since that time. alive is true once its holder has been
+	// observed to renew it.
 	seen, holder string
 	since        time.Time
 	alive        bool
@@ -70,7 +71,7 @@ type claimMemory struct {
 
 // ClaimYoungError means that an earlier process of this hub may still be writing to the member, unless it has ended.
 type ClaimYoungError struct {
-	// Left is the time after which to look again: the process has stopped writing then, or renewed the claim.
+	// Left is the time until the process has either stopped writing or renewed the claim. Hold may be called again then.
 	Left time.Duration
 }
 
@@ -88,7 +89,7 @@ type HoldOptions struct {
 	Member types.UID
 	// TakeOver is the hub whose claim may be taken over.
 	TakeOver string
-	// RenewOnly renews a claim that this process holds, and takes it from nobody.
+	// RenewOnly renews a claim that this process holds. It never takes over the claim of another holder.
 	RenewOnly bool
 }
 
@@ -97,14 +98,15 @@ func (c *Claim) holder() string { return c.HubID + "/" + c.Instance + "/" + c.Pr
 
 // Held is a claim that has been acquired or renewed.
 type Held struct {
-	// Began is when that began, which is no later than the moment from which others count the duration of the claim.
+	// Began is when the call began, which is no later than the moment from which others count the duration of the claim.
 	Began time.Time
-	// Revision is the resource version of the Lease since; 0 if it is not a number.
+	// Revision is the resource version of the Lease afterwards, or 0 if it is not a number.
 	Revision uint64
 }
 
-// Hold acquires or renews the claim, and returns when it began to even if it failed. It writes nothing and returns a *verdict.Refusal if another holder has the claim, a
-// *ClaimYoungError if an earlier process of this hub may have it, and ErrClaimOlder if the member has gone back.
+// Hold acquires or renews the claim. Held.Began is set even if that fails. Hold writes nothing and returns a
+// *verdict.Refusal if another holder has the claim, a *ClaimYoungError if an earlier process of this hub may still use it,
+// and ErrClaimOlder if the member was restored.
 func (c *Claim) Hold(ctx context.Context, member client.Client, options HoldOptions) (Held, error) {
 	began := c.Clock.Now()
 	lease := &coordinationv1.Lease{}
@@ -140,8 +142,9 @@ func renewTime(t time.Time) metav1.MicroTime {
 	return metav1.NewMicroTime(t.Truncate(time.Microsecond))
 }
 
-// nextRenewal returns the renewal time to write. It differs from that of the last renewal and is later, even if the clock
-// of the member was set back: others see by it that the holder is alive, and the holder that the member went back.
+// nextRenewal returns the renewal time to write. It is later than that of the last renewal, even if the clock of the member
+// was set back. A change shows others that the holder is alive, and an earlier time shows the holder that the member was
+// restored.
 func (c *Claim) nextRenewal(lease *coordinationv1.Lease, now time.Time) metav1.MicroTime {
 	next := renewTime(now)
 	if last := lease.Spec.RenewTime; last != nil && ptr.Deref(lease.Spec.HolderIdentity, "") == c.holder() && !next.After(last.Time) {
@@ -166,7 +169,7 @@ func (c *Claim) renew(ctx context.Context, member client.Client, lease *coordina
 	return nil
 }
 
-// remember changes the memory of a member. What is remembered of another cluster is dropped first.
+// remember modifies the memory of a member. The memory of a different cluster is discarded first.
 func (c *Claim) remember(member types.UID, change func(*claimMemory)) claimMemory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,10 +182,10 @@ func (c *Claim) remember(member types.UID, change func(*claimMemory)) claimMemor
 
 // contest returns an error if the claim must not be written. now is the time of the member.
 //
-// A process of this hub takes over from an earlier one of its instance when that one has ended, or has stopped writing
-// because it has not renewed the claim for half of its duration; from another instance when the claim has been unchanged
-// for all of its duration. One that has been superseded does not take the claim back while somebody else renews it, so that
-// two copies of a hub do not take it from each other in turns.
+// A process takes over from an earlier one of its instance when that one has ended, or has stopped writing because it has
+// not renewed the claim for half of its duration. It takes over from another instance when the claim has been unchanged for
+// its whole duration. A process that has been superseded does not take the claim back while another one renews it, so that
+// two copies of a hub do not alternate.
 func (c *Claim) contest(lease *coordinationv1.Lease, began, now time.Time, options HoldOptions) error {
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	hubID, rest, _ := strings.Cut(holder, "/")
@@ -208,7 +211,7 @@ func (c *Claim) contest(lease *coordinationv1.Lease, began, now time.Time, optio
 			"The member is claimed by hub %q; annotate the registration with %s: %q to take it over",
 			text.Cut(hubID, maxHolder), flotillav1.AnnotationTakeOver, text.Cut(hubID, maxHolder)))
 	case began.Sub(memory.since) >= c.durationOf(lease):
-		// It has been unchanged since the call that first saw it ended, and until this one began.
+		// The claim did not change between the end of the call that first read it and the beginning of this one.
 		return nil
 	case instance != c.Instance:
 		return c.superseded(instance, process)
@@ -217,13 +220,13 @@ func (c *Claim) contest(lease *coordinationv1.Lease, began, now time.Time, optio
 	case memory.held, memory.alive:
 		return c.superseded(instance, process)
 	default:
-		// Whoever is alive has renewed the claim by then.
+		// A live holder renews the claim before that.
 		return &ClaimYoungError{Left: min(left, c.Duration/3+clocksApart)}
 	}
 }
 
-// isOlder reports whether the claim was renewed earlier than this process did, which a restored member shows. It does so
-// once.
+// isOlder reports whether the claim is older than the last renewal of this process, which means that the member was
+// restored. It returns true only once.
 func (c *Claim) isOlder(lease *coordinationv1.Lease, member types.UID) bool {
 	older := false
 	c.remember(member, func(m *claimMemory) {
@@ -235,7 +238,7 @@ func (c *Claim) isOlder(lease *coordinationv1.Lease, member types.UID) bool {
 	return older
 }
 
-// observe remembers the claim of somebody else, and since when it is unchanged.
+// observe records the claim of another holder and since when it is unchanged.
 func (c *Claim) observe(lease *coordinationv1.Lease, holder string, member types.UID) claimMemory {
 	return c.remember(member, func(m *claimMemory) {
 		version := lease.ResourceVersion + "/" + string(lease.UID)
@@ -257,8 +260,8 @@ func (c *Claim) superseded(instance, process string) *verdict.Refusal {
 		fmt.Sprintf("The member is claimed by another %s of this hub; stop one of the two, or give them different ids", other))
 }
 
-// durationOf returns how long a claim of somebody else must be unchanged before it has expired. Only this process' clock
-// is used: those of others may be ahead or behind.
+// durationOf returns how long the claim of another holder must be unchanged before it has expired. This is measured by the
+// clock of this process, because the clocks of others may be wrong.
 func (c *Claim) durationOf(lease *coordinationv1.Lease) time.Duration {
 	if lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return 0
@@ -266,7 +269,7 @@ func (c *Claim) durationOf(lease *coordinationv1.Lease) time.Duration {
 	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// renewedAt returns when a claim was renewed, by the time of the member.
+// renewedAt returns when a claim was last renewed, according to the clock of the member.
 func renewedAt(lease *coordinationv1.Lease) time.Time {
 	if lease.Spec.RenewTime == nil {
 		return time.Time{}

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// dateKey marks the context of calls whose answers are dated.
+// dateKey is the context key of the variable that receives the date of responses.
 type dateKey struct{}
 
-// withDate returns a context whose calls set date to the time of the member, to the second. It stays zero if that is
-// unknown.
+// withDate returns a context whose calls set date to the time of the member, to the second. date stays zero if no response
+// has one.
 func withDate(ctx context.Context) (_ context.Context, date *time.Time) {
 	date = new(time.Time)
 	return context.WithValue(ctx, dateKey{}, date), date
 }
 
-// NoteDate notes the time of the member.
+// NoteDate stores the time of the member if the context asks for it.
 func NoteDate(ctx context.Context, now time.Time) {
 	if date, ok := ctx.Value(dateKey{}).(*time.Time); ok {
 		*date = now
 	}
 }
 
-// Dated notes the time of the member from each answer, where the caller asks for it.
+// Dated wraps a transport so that the Date header of each response is stored if the context of the request asks for it.
 type Dated struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -33,7 +33,7 @@ func (unansweredError) Error() string {
 func (unansweredError) Timeout() bool { return true }
 
 // AwaitAnswer sends a watch and cancels it if there are no response headers after watchAnswerDeadline. Otherwise a
-// request that a proxy lost would wait forever on a connection that is well.
+// request that was lost by a proxy would wait forever on a healthy connection.
 func AwaitAnswer(watch *http.Request, through http.RoundTripper, clk clock.Clock) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(watch.Context())
 	done := sync.OnceFunc(func() { cancel(nil) })

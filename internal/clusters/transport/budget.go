@@ -13,48 +13,48 @@ import (
 )
 
 const (
-	// freeCost is what an event or a page of a list may need without a share of the budget, and freeAnswerCost what another
-	// answer may need. Nearly all need less.
+	// freeCost is the memory that a watch event or a page of a list may need without a share of the budget. freeAnswerCost
+	// applies to all other responses. Nearly all need less.
 	freeCost       = 256 << 10
 	freeAnswerCost = 1 << 20
-	// shareCost is what an event, a page of a list or another answer may need at most once it is decoded.
+	// shareCost is the maximum memory of a decoded event, page or other response.
 	shareCost = 32 << 20
-	// decodingBudget is what all with a share may need together.
+	// decodingBudget is the maximum memory of all responses that have a share.
 	decodingBudget = 256 << 20
-	// shareWait is how long an answer may wait for its share, and shareTime how long it may have it until it is received.
-	// It is received in much less; a member that sends it slowly does not keep the share from others, and gets none for
-	// shareRest. On a machine that is busy everything is slow, so an answer of which shareBytes came meanwhile has its
-	// share for another shareTime, up to shareTerms of them: less than others wait.
+	// shareWait is how long a response may wait for a share, and shareTime how long it may keep it while it is received. A
+	// member that sends more slowly loses the share and gets no other one for shareRest. A busy machine also receives slowly,
+	// so the time is extended, at most to shareTerms times, while at least shareBytes arrive in each. That is less than
+	// shareWait.
 	shareWait  = time.Minute
 	shareTime  = 10 * time.Second
 	shareRest  = 5 * time.Minute
 	shareBytes = 128 << 10
 	shareTerms = 4
-	// decodeTime is how long an answer that is received keeps its share: it is decoded in much less.
+	// decodeTime is how long a complete response keeps its share. Decoding takes much less.
 	decodeTime = 3 * time.Second
 )
 
 // decodingShares is the budget of all members.
 var decodingShares = semaphore.NewWeighted(decodingBudget)
 
-// errNoShare fails an answer that gets no share of the memory for decoding, or is sent so slowly that it loses it.
+// errNoShare is returned for a response that gets no share of the budget, or that loses it because it is sent too slowly.
 var errNoShare = errors.New("there is no memory to decode a large answer of the member now")
 
-// share is the part of the budget that an answer has while it is received and decoded. A member has at most one, so that
-// it cannot use up the budget.
+// share is the part of the budget that a response holds while it is received and decoded. A member has at most one, so that
+// it cannot exhaust the budget.
 type share struct {
-	turn chan struct{} // Of the member.
-	end  func()        // Ends the answer.
+	turn chan struct{} // Held with the share. All responses of a member use the same.
+	end  func()        // Aborts the response.
 	time time.Duration
 
 	mu     sync.Mutex  // Guards the fields below.
 	timer  *time.Timer // Nil without a share.
 	closed bool
-	// came is how many bytes came since the share was acquired or its last term began, and terms how many terms it had.
+	// came is the number of bytes received in the current term, and terms the number of terms that have begun.
 	came, terms int
 }
 
-// acquire waits for a share, and returns false if there was none in time.
+// acquire waits for a share. It returns false if none is available in time.
 func (s *share) acquire(ctx context.Context) bool {
 	s.mu.Lock()
 	has, closed := s.timer != nil, s.closed
@@ -85,14 +85,14 @@ func (s *share) acquire(ctx context.Context) bool {
 	return true
 }
 
-// count records that n bytes of the answer came.
+// count records that n bytes were received.
 func (s *share) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.came += n
 }
 
-// extend begins another term of an answer that goes on, and returns false if it does not.
+// extend starts another term if enough of the response was received in the current one.
 func (s *share) extend() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *share) extend() bool {
 	return true
 }
 
-// expire ends an answer that is sent slowly.
+// expire aborts the response unless its time is extended.
 func (s *share) expire() {
 	if s.extend() {
 		return
@@ -120,7 +120,7 @@ func (s *share) expire() {
 // release returns the share, if any.
 func (s *share) release() { s.give(func() { <-s.turn }) }
 
-// give returns the share, if any, and calls pass to pass the turn. pass may use what mu guards.
+// give returns the share, if any, and calls pass with mu held to pass on the turn.
 func (s *share) give(pass func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *share) give(pass func()) {
 	pass()
 }
 
-// close returns the share for good.
+// close returns the share. No other one can be acquired afterwards.
 func (s *share) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -141,7 +141,7 @@ func (s *share) close() {
 	s.release()
 }
 
-// received returns the share, if any, when there was time to decode the answer.
+// received returns the share, if any, after decodeTime.
 func (s *share) received() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func (w cacheWay) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Transport.RoundTrip(req)
 }
 
-// setListing records whether a cache reads a list. It requests a watch when it has stored the list.
+// setListing records whether a cache is reading a list. A cache requests a watch once it has stored the list.
 func (t *Transport) setListing(path string, listing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,7 +38,7 @@ func (t *Transport) setListing(path string, listing bool) {
 	}
 }
 
-// Listing reports whether a cache reads a list, which it has not stored completely.
+// Listing reports whether a cache is reading a list that it has not stored completely.
 func (t *Transport) Listing() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -27,27 +27,27 @@ var (
 	errMalformed = errors.New("the answer is malformed")
 )
 
-// tally is what was read so far.
+// tally is the result of measuring a response so far.
 type tally struct {
-	// cost is an upper bound of the memory that is needed to decode what was read.
+	// cost is an upper bound of the memory that decoding what was read needs.
 	cost int64
 	// items counts the items of a list, and events the complete events of a watch.
 	items, events int64
-	// eventBytes and eventCost are those of the largest event read, which may be incomplete.
+	// eventBytes and eventCost belong to the largest event read so far, which may be incomplete.
 	eventBytes, eventCost int64
-	// pending is the cost of the event that is incomplete.
+	// pending is the cost of the incomplete event.
 	pending int64
 }
 
-// census measures an answer while it is read, before it is decoded. Decoders need up to a thousand times the size of an
-// answer: an empty item has 2 bytes, and a Pod 1.3 KiB.
+// census measures a response while it is read, before it is decoded. Decoding may need a thousand times the size of the
+// response: an empty item is 2 bytes long, and a decoded Pod takes 1.3 KiB.
 type census interface {
-	// scan reads on and adds to total.
+	// scan measures the next part of the response and adds the result to total.
 	scan(p []byte, total *tally) error
 }
 
-// newCensus returns the census for a response. It makes sure that client-go decodes a response that cannot be measured in
-// no way: clients decode YAML, too, if an answer says that it is.
+// newCensus returns the census for a response. If the content type cannot be measured, it ensures that client-go does not
+// decode the response at all. Clients would also decode YAML.
 func newCensus(resp *http.Response, watch bool) census {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
@@ -61,7 +61,7 @@ func newCensus(resp *http.Response, watch bool) census {
 	}
 }
 
-// uncounted is the census of text, which is not decoded. Its lines are taken for events.
+// uncounted is the census of text, which is not decoded. Each line counts as an event.
 type uncounted struct{ line int64 }
 
 // scan implements census.

@@ -19,15 +19,14 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/verdict"
 )
 
-// history finds the revision from which a watch can be resumed after an outage, in which the member may have been restored
-// from a snapshot. A restored member uses revisions again, for other changes. If it has passed the revision of a watch, an
-// API server accepts that, and skips the changes that took the place of those that were lost.
+// history determines the revision from which a watch can be resumed after an outage. During the outage the member may have
+// been restored from a snapshot, after which it assigns the same revisions to different changes. Once it has overtaken the
+// revision of a watch, its API server resumes the watch, and the changes that replaced the lost ones are never delivered.
 //
-// A watch is therefore resumed from the last revision that the member is known to have had before the outage and still
-// has: that of the last renewal of the claim, which the renewal after the outage compares, or that of the newest change
-// that the cache has received, which is looked up in the past of the member. The revision of the watch itself, which
-// bookmarks raise, shows nothing. In a member that was not restored nothing is delivered twice by that, because there were
-// no changes in between.
+// A watch is therefore resumed from a revision that the member had before the outage and is proven to have still: that of
+// the last renewal of the claim, which the renewal after the outage verifies, or that of the newest change in the cache,
+// which is looked up in the history of the member. The revision of the watch itself proves nothing, because bookmarks
+// advance it. A member that was not restored delivers nothing twice, because nothing changed between the two revisions.
 type history struct {
 	clock clock.PassiveClock
 
@@ -38,15 +37,15 @@ type history struct {
 	pasts     map[string]*past
 }
 
-// past is what is known of a watch, by path.
+// past is what is known about the watch of one path.
 type past struct {
-	// listedAt is when its last list was complete, or later; zero while there is none.
+	// listedAt is a time at or after the completion of its last list. It is zero before the first one.
 	listedAt time.Time
-	// ended is true from the end of the watch until it is open again. renewed is the revision that was known to be proven
-	// when it ended; 0 means none that is later than the list.
+	// ended is true from the end of the watch until it is open again. renewed is the revision that was proven when the watch
+	// ended, or 0 if none was proven after the list.
 	ended   bool
 	renewed uint64
-	// doubtful means that the member did not answer since.
+	// doubtful is true if the member has failed to answer since then.
 	doubtful bool
 }
 
@@ -55,14 +54,14 @@ func newHistory(clk clock.PassiveClock) history {
 	return history{clock: clk, pasts: map[string]*past{}}
 }
 
-// prove records a renewal of the claim that began at a time.
+// prove records a renewal of the claim that began at the given time.
 func (h *history) prove(revision uint64, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.renewed, h.renewedAt = revision, began
 }
 
-// of returns what is known of a path. The caller must hold mu.
+// of returns the past of a path, and creates it if necessary. The caller must hold mu.
 func (h *history) of(path string) *past {
 	p := h.pasts[path]
 	if p == nil {
@@ -86,7 +85,7 @@ func (h *history) listed(path string) {
 	h.of(path).listedAt = h.clock.Now()
 }
 
-// asked records that a watch is requested. One that does not start with a list follows one, or another watch.
+// asked records that a watch is requested. A watch without an initial list follows a list or another watch.
 func (h *history) asked(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +131,8 @@ func (h *history) pause() {
 	}
 }
 
-// end keeps the revision that is proven now: later ones may be from after the outage. The caller must hold mu.
+// end records the revision that is proven at the end of the watch. Later ones may have been assigned after the outage. The
+// caller must hold mu.
 func (h *history) end(p *past) {
 	if p.ended {
 		return
@@ -143,7 +143,7 @@ func (h *history) end(p *past) {
 	}
 }
 
-// resumable returns the revision from which a watch can be resumed, or the errors of verify.
+// resumable returns the revision from which a watch can be resumed, or an error of verify.
 func (h *history) resumable(req *http.Request, revision uint64, through http.RoundTripper) (uint64, error) {
 	h.mu.Lock()
 	p := *h.of(req.URL.Path)
@@ -170,7 +170,7 @@ func (h *history) resumable(req *http.Request, revision uint64, through http.Rou
 	return min(revision, newest.Revision), nil
 }
 
-// happened reports whether a change that was received belongs to the past of the member.
+// happened reports whether a change that was received is part of the history of the member.
 func happened(req *http.Request, change kinds.Change, through http.RoundTripper) (bool, error) {
 	path := req.URL.Path
 	if change.Namespace != "" {
@@ -190,7 +190,7 @@ func happened(req *http.Request, change kinds.Change, through http.RoundTripper)
 	return list.Items[0].Name == change.Name && list.Items[0].ResourceVersion == version, nil
 }
 
-// resumedAt returns a request for a watch from a revision.
+// resumedAt returns a copy of a watch request that starts at a revision.
 func resumedAt(req *http.Request, revision uint64) *http.Request {
 	query := req.URL.Query()
 	version := strconv.FormatUint(revision, 10)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// ErrPermissionEnded fails a call whose permission has ended before its response was read. The member may have done what
-// it asks for.
+// ErrPermissionEnded is returned for a call whose permission ended before its response was read. The member may still have
+// executed the request.
 var ErrPermissionEnded = errors.New("the right to write to the member has ended")
 
-// permit asks whether a request may be sent, and for how long it may run. Zero sets no limit.
+// permit returns an error if a request must not be sent, and otherwise how long it may take. Zero means no limit.
 func (t *Transport) permit(req *http.Request) (left time.Duration, err error) {
 	if t.Permit == nil {
 		return 0, nil
@@ -23,9 +23,9 @@ func (t *Transport) permit(req *http.Request) (left time.Duration, err error) {
 	return t.Permit(req)
 }
 
-// withPermission returns req such that it is not sent without permission. A call may wait for a probe, for the network and
-// for the credential before any of its bytes leave, so the permission is asked for when a connection is ready and when
-// the body is read. A call that has a limit fails when that has passed.
+// withPermission returns a request like req that is not sent without permission. A call may wait for a probe, a connection and
+// the credential before its first byte is sent, so the permission is checked when a connection is available and whenever
+// the body is read. A call with a limit fails once the limit has passed.
 func (t *Transport) withPermission(req *http.Request, c *pendingCall) (*http.Request, error) {
 	left, err := t.permit(req)
 	if err != nil || left == 0 {
@@ -57,8 +57,8 @@ func (t *Transport) withPermission(req *http.Request, c *pendingCall) (*http.Req
 	return permitted, nil
 }
 
-// permittedBody is the body of a request that is read only with permission. Without it the request stays incomplete, and
-// an API server rejects it.
+// permittedBody is the body of a request that can be read only with permission. Without permission the request remains
+// incomplete, and the API server rejects it.
 type permittedBody struct {
 	io.ReadCloser
 
