@@ -113,13 +113,13 @@ func TestHealth_of_hub_objects(t *testing.T) {
 		want    string
 		because string
 	}{
-		"well":                        {facts: fleet.Facts{Entries: []fleet.Entry{well}}, want: "Healthy"},
-		"not ready":                   {facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}}, want: "Degraded", because: "us-1 (ReplicasNotReady)"},
-		"becoming ready":              {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}}, want: "Progressing", because: "us-1"},
-		"not seen":                    {facts: fleet.Facts{Entries: []fleet.Entry{well, away}}, want: "Progressing", because: "Cannot be observed: us-1"},
-		"seen nowhere":                {facts: fleet.Facts{Entries: []fleet.Entry{away}}, want: "Progressing", because: "ClustersUnknown"},
-		"rolling out":                 {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}}}, want: "Progressing", because: "RollingOut"},
-		"halted":                      {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: us-1"}, want: "Degraded", because: "RolloutHalted: Rollout halted: not ready in time: us-1"},
+		"well":           {facts: fleet.Facts{Entries: []fleet.Entry{well}}, want: "Healthy"},
+		"not ready":      {facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}}, want: "Degraded", because: "us-1 (ReplicasNotReady)"},
+		"becoming ready": {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}}, want: "Progressing", because: "us-1"},
+		"not seen":       {facts: fleet.Facts{Entries: []fleet.Entry{well, away}}, want: "Progressing", because: "Cannot be observed: us-1"},
+		"seen nowhere":   {facts: fleet.Facts{Entries: []fleet.Entry{away}}, want: "Progressing", because: "ClustersUnknown"},
+		"rolling out":    {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}}}, want: "Progressing", because: "RollingOut"},
+		"halted":         {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: us-1"}, want: "Degraded", because: "RolloutHalted: Rollout halted: not ready in time: us-1"},
 		"taken back": {facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}, Reverted: &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}},
 			want: "Degraded", because: "RolloutReverted: Rollout reverted: not ready in time: us-1"},
 		"rollout paused":              {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}, Paused: true}}, want: "Suspended", because: "RolloutPaused"},
