@@ -13,9 +13,10 @@ const (
 	KeyKubeconfig = "kubeconfig"
 	// AnnotationClusterName is the name of the member, if it differs from that of the Secret.
 	AnnotationClusterName = "flotilla.dev/cluster-name"
-	// AnnotationPaused, when "true", makes the manager observe a member and write nothing there.
+	// AnnotationPaused, when "true", makes the manager observe a member and write nothing there. It may be on the
+	// MemberCluster too, which no GitOps tool applies.
 	AnnotationPaused = "flotilla.dev/paused"
-	// AnnotationDrain, when "true", removes the copies from a member.
+	// AnnotationDrain, when "true", removes the copies from a member. It may be on the MemberCluster too.
 	AnnotationDrain = "flotilla.dev/drain"
 	// AnnotationKinds lists, separated by commas, the kinds that are reconciled in a member. Absent: all.
 	AnnotationKinds = "flotilla.dev/kinds"

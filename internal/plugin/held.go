@@ -250,7 +250,7 @@ func (t *tool) confirmHeld(ctx context.Context, what string, arguments []string,
 	for _, h := range holds {
 		before := h.object.DeepCopyObject().(fleet.Object)
 		metav1.SetMetaDataAnnotation(objectMeta(h.object), h.annotation, h.value)
-		if err := hub.Patch(ctx, h.object, client.MergeFrom(before), site.FieldOwner); err != nil {
+		if err := hub.Patch(ctx, h.object, client.MergeFrom(before), site.Person); err != nil {
 			return hub.Explain("confirming for "+nameOf(before), err)
 		}
 	}

@@ -82,8 +82,8 @@ func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
 	return clusterWide, inSystem, nil
 }
 
-// isRights reports whether an object gives rights, and is removed when the hub releases the member. Schemas, the policy that
-// warns and the namespace have no effect of their own and may be in use: they stay.
+// isRights reports whether an object gives rights, and is removed when the hub releases the member. Schemas, the policies
+// about annotations and taints, and the namespace have no effect of their own and may be in use: they stay.
 func isRights(object *unstructured.Unstructured) bool {
 	switch object.GetKind() {
 	case "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount":

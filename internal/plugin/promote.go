@@ -120,7 +120,7 @@ func (t *tool) annotatePromotion(ctx context.Context, of target, hub *site.Site,
 	}
 	annotations[flotillav1.AnnotationPromote] = promotion.Value(object.GetGeneration())
 	object.SetAnnotations(annotations)
-	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.FieldOwner); err != nil {
+	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.Person); err != nil {
 		return hub.Explain("changing "+of.String(), err)
 	}
 	t.Resultf("The rollout of %s is promoted: %s", of, promotionEffects[promotion])

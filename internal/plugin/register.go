@@ -47,7 +47,7 @@ registration Secret on the hub, and wait until the hub works with the member.
 
 --member-context is a context of an administrator of the member. Everything is checked before anything is written. If the
 hub does not accept the registration, it is removed again, with the credential and the rights that this call created; the
-schemas, the policy that warns, and namespace flotilla-system stay. Once the hub works with the member, the member stays
+schemas, the policies about annotations and taints, and namespace flotilla-system stay. Once the hub works with the member, the member stays
 registered even if it is not ready in time.
 
 The credential is a token of ServiceAccount flotilla-system/flotilla-hub, bound to a Secret there: deleting that Secret

@@ -274,7 +274,7 @@ func (t *tool) pauseRollout(ctx context.Context, argument string, pause bool) er
 		placement.Rollout = &flotillav1.Rollout{}
 	}
 	placement.Rollout.Paused = pause
-	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.FieldOwner); err != nil {
+	if err := hub.Patch(ctx, object, client.MergeFrom(before), site.Person); err != nil {
 		return hub.Explain("changing "+of.String(), err)
 	}
 	t.Resultf("The rollout of %s is %s", of, does)

@@ -89,10 +89,8 @@ func (u *unregister) run(ctx context.Context, name string) error {
 
 // drainCopies has the hub remove its copies.
 func (u *unregister) drainCopies(ctx context.Context, doing func(string)) (string, error) {
-	before := u.secret.DeepCopy()
-	metav1.SetMetaDataAnnotation(&u.secret.ObjectMeta, flotillav1.AnnotationDrain, "true")
-	if err := u.hub.Patch(ctx, u.secret, client.MergeFrom(before)); err != nil {
-		return "", u.hub.Explain("annotating the registration with "+flotillav1.AnnotationDrain, err)
+	if err := u.annotateMember(ctx, u.hub, u.member, flotillav1.AnnotationDrain, true); err != nil {
+		return "", err
 	}
 	var drained metav1.Condition
 	done, err := site.Wait(ctx, u.timeout, func(ctx context.Context) (bool, error) {
@@ -104,7 +102,7 @@ func (u *unregister) drainCopies(ctx context.Context, doing func(string)) (strin
 		return drained.Status == metav1.ConditionTrue, nil
 	})
 	if err == nil && !done {
-		return "", console.Faultf("solve that and run this again, or take annotation "+flotillav1.AnnotationDrain+" off the registration: the member goes on being drained",
+		return "", console.Faultf("solve that and run this again, or stop with kubectl flotilla undrain "+u.member.Name+": the member goes on being drained",
 			"after %s the member is not drained: %s: %s", u.timeout, console.OrDash(drained.Reason), console.OrDash(drained.Message))
 	}
 	return drained.Message, u.hub.Explain("waiting for the drain", err)

@@ -275,7 +275,7 @@ func report(object *flotillav1.MemberCluster, wanted publication, now time.Time)
 	switch {
 	case wanted.lost.Status != "":
 	case wanted.snapshot.Paused:
-		set(flotillav1.ConditionPaused, verdict.Good(flotillav1.ReasonPaused, "The registration is paused: the member is observed and not written"))
+		set(flotillav1.ConditionPaused, verdict.Good(flotillav1.ReasonPaused, "The member is paused by its registration or its MemberCluster: it is observed and not written"))
 	default:
 		apimeta.RemoveStatusCondition(&status.Conditions, flotillav1.ConditionPaused)
 	}

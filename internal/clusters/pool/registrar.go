@@ -129,7 +129,8 @@ func (u *unregistered) takeAll() []types.UID {
 	return uids
 }
 
-// memberClusterHandler returns a handler that restores MemberClusters that were modified or deleted.
+// memberClusterHandler returns a handler that restores MemberClusters that were modified or deleted, and that wakes the
+// registrar when what people ask for there has changed.
 func (r *registrar) memberClusterHandler() toolscache.ResourceEventHandler {
 	enqueue := func(object any) {
 		if key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
@@ -144,8 +145,38 @@ func (r *registrar) memberClusterHandler() toolscache.ResourceEventHandler {
 			if ok1 && ok2 && (a.Generation != b.Generation || !maps.Equal(a.Labels, b.Labels)) {
 				enqueue(after)
 			}
+			if ok1 && ok2 && askedOf(a) != askedOf(b) {
+				r.wake()
+			}
 		},
-		DeleteFunc: enqueue,
+		DeleteFunc: func(object any) {
+			enqueue(object)
+			r.wake()
+		},
+	}
+}
+
+// asked is what people ask for on a MemberCluster. A registration that a GitOps tool applies is no place for it: such a tool
+// takes back what others write there.
+type asked struct{ paused, drain bool }
+
+// askedOf returns what people ask for on a MemberCluster, which may be nil.
+func askedOf(object *flotillav1.MemberCluster) asked {
+	if object == nil {
+		return asked{}
+	}
+	return asked{
+		paused: object.Annotations[flotillav1.AnnotationPaused] == "true",
+		drain:  object.Annotations[flotillav1.AnnotationDrain] == "true",
+	}
+}
+
+// ask adds what people ask for on the MemberClusters to the registrations.
+func ask(assigned *registration.Assignment, recorded map[multicluster.ClusterName]*flotillav1.MemberCluster) {
+	for name, wanted := range assigned.Holders {
+		asked := askedOf(recorded[name])
+		wanted.Paused, wanted.Drain = wanted.Paused || asked.paused, wanted.Drain || asked.drain
+		assigned.Holders[name] = wanted
 	}
 }
 
@@ -236,6 +267,7 @@ func (r *registrar) evaluate(ctx context.Context) {
 		holders[m.name] = m.holder()
 	}
 	assigned := registration.Assign(r.registrations(), holders)
+	ask(&assigned, recorded)
 	unregistered := r.unregistered.takeAll()
 	for _, m := range members {
 		r.route(m, &assigned, unregistered)

@@ -29,8 +29,11 @@ import (
 const (
 	// RequestTimeout is for one request, unless --request-timeout says otherwise.
 	RequestTimeout = 15 * time.Second
-	// FieldOwner is the field manager of what the plugin writes.
+	// FieldOwner is the field manager of what the plugin applies.
 	FieldOwner = client.FieldOwner("kubectl-flotilla")
+	// Person is the field manager of what a person asks for or confirms by a command. Flux takes back what managers write whose
+	// names begin with kubectl.
+	Person = client.FieldOwner("flotilla-cli")
 	// pollEvery is how often Wait looks.
 	pollEvery = 500 * time.Millisecond
 )

@@ -61,7 +61,28 @@ func (w *Ways) Into(ctx context.Context, member *flotillav1.MemberCluster) (*Sit
 	return found, found.MustBe(ctx, member)
 }
 
+// ByContext returns a member by a context of the kubeconfig, for what the hub may not do there. It refuses a cluster that is
+// not the member.
+func (w *Ways) ByContext(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	found, err := w.context(member)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, console.Faultf("pass --member-context "+member.Name+"=CONTEXT", "no context leads to member %q", member.Name)
+	}
+	return found, found.MustBe(ctx, member)
+}
+
 func (w *Ways) choose(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
+	if found, err := w.context(member); found != nil || err != nil {
+		return found, err
+	}
+	return w.byRegistration(ctx, member)
+}
+
+// context returns a member by a context of the kubeconfig; nil if none leads there.
+func (w *Ways) context(member *flotillav1.MemberCluster) (*Site, error) {
 	if contextName, found := w.named[member.Name]; found {
 		return w.access.ByContext(contextName)
 	}
@@ -72,7 +93,7 @@ func (w *Ways) choose(ctx context.Context, member *flotillav1.MemberCluster) (*S
 	if err == nil && raw.Contexts[member.Name] != nil {
 		return w.access.ByContext(member.Name)
 	}
-	return w.byRegistration(ctx, member)
+	return nil, nil
 }
 
 // ByRegistration returns a member with the credential of the hub. It refuses a cluster that is not the member.
