@@ -26,6 +26,7 @@ locate() {
 	crane) module=publish require=github.com/google/go-containerregistry cold='about 1 min' ;;
 	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
 	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
+	helm) module=chart require=helm.sh/helm/v3 cold='about 1 min' ;;
 	promtool | prometheus) module=prometheus require=github.com/prometheus/prometheus cold='about 4 min' ;;
 	golangci-lint) module=lint require=github.com/golangci/golangci-lint/v2 cold='about 4 min' ;;
 	*) die "no such binary: $1" ;;

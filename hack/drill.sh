@@ -33,12 +33,14 @@ drill() { # <package> <timeout> <pattern of its drills>
 	[[ $tests ]] || return 0
 	picked=1
 	[[ $tests != *TestMonitoringDrill* ]] || "$ROOT/hack/build.sh" prometheus
+	[[ $tests != *TestHelmDrill* ]] || "$ROOT/hack/build.sh" helm
 	go test -tags drill -count=1 -timeout "$2" -v -run "$tests$subtests" "$1"
 }
 
 fuzz ./internal/clusters/registration FuzzParseKubeconfig
 fuzz ./internal/clusters/registration FuzzParseArgoCD
 fuzz ./internal/reconcilers/nodepool/ownership FuzzRecord
+drill ./config 30m '^TestHelmDrill$'
 drill ./internal/clusters/pool 1h '^Test(Pool_does_not_grow_when_members_come_and_go|Permission_.*|FaultsDrill_memory)$'
 drill ./internal/fleet 1h '^TestWaves_(any_course|need_each_of_their_rules)$'
 drill ./internal/reconcilers/nodepool/ownership 1h '^Test(Property_the_order_of_events_does_not_matter|Property_pools_that_select_by_labels_of_pools_come_to_an_end)$'
