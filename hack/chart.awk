@@ -32,7 +32,19 @@ deployment && / image: / {
 	next
 }
 # Pods are placed, found and configured as the cluster has it.
-deployment && $0 == "    metadata:" { add($0); with("podAnnotations", "annotations", "      "); next }
+deployment && $0 == "    metadata:" {
+	add($0)
+	add("      {{- if or .Values.podAnnotations .Values.config }}")
+	add("      annotations:")
+	add("        {{- if .Values.config }}")
+	add("        checksum/config: {{ toYaml .Values.config | sha256sum }}")
+	add("        {{- end }}")
+	add("        {{- with .Values.podAnnotations }}")
+	add("        {{- toYaml . | nindent 8 }}")
+	add("        {{- end }}")
+	add("      {{- end }}")
+	next
+}
 deployment && $0 == "      affinity:" {
 	add("      {{- if .Values.affinity }}")
 	add($0)
@@ -41,8 +53,26 @@ deployment && $0 == "      affinity:" {
 	affinity = 1
 }
 deployment && $0 == "        env:" { add($0); with("extraEnv", "", "        "); next }
-deployment && $0 == "        volumeMounts:" { add($0); with("extraVolumeMounts", "", "        "); next }
-deployment && $0 == "      volumes:" { add($0); with("extraVolumes", "", "      "); next }
+deployment && $0 == "        volumeMounts:" {
+	add($0)
+	with("extraVolumeMounts", "", "        ")
+	add("        {{- if .Values.config }}")
+	add("        - name: config")
+	add("          mountPath: /etc/flotilla")
+	add("          readOnly: true")
+	add("        {{- end }}")
+	next
+}
+deployment && $0 == "      volumes:" {
+	add($0)
+	with("extraVolumes", "", "      ")
+	add("      {{- if .Values.config }}")
+	add("      - name: config")
+	add("        configMap:")
+	add("          name: flotilla-manager-config")
+	add("      {{- end }}")
+	next
+}
 deployment && /^      serviceAccountName: / {
 	add($0)
 	with("imagePullSecrets", "imagePullSecrets", "      ")
@@ -63,9 +93,17 @@ deployment && /--hub-id=/ {
 	add("        {{- if ne .Values.registrationNamespace \"flotilla-clusters\" }}")
 	add("        - --registration-sources={{ .Values.registrationNamespace }}:flotilla+multicluster-runtime")
 	add("        {{- end }}")
-	add("        {{- with .Values.extraArgs }}")
-	add("        {{- toYaml . | nindent 8 }}")
+	add("        {{- if .Values.config }}")
+	add("        - --config=/etc/flotilla/config.yaml")
 	add("        {{- end }}")
+	next
+}
+# The last flag of a name counts, and a flag counts more than the file: what values say comes after this, or in place of it.
+deployment && /--log-format=/ {
+	add("        {{- if not (dig \"log\" \"format\" \"\" .Values.config) }}")
+	add($0)
+	add("        {{- end }}")
+	with("extraArgs", "", "        ")
 	next
 }
 deployment && $0 == "        resources:" {

@@ -27,7 +27,12 @@ render member member.yaml 'What a member needs, to be applied there by its admin
 } >dist/prometheusrule.yaml.new
 mv dist/prometheusrule.yaml.new dist/prometheusrule.yaml
 
-# The chart is made of the same file.
+# The chart has the alerts and the dashboard as they are: their braces are not Helm's.
+mkdir -p charts/flotilla/files
+sed '/^#/d' config/prometheus/alerts.yaml >charts/flotilla/files/alerts.yaml
+cp config/grafana/fleet.json charts/flotilla/files/
+
+# The rest of it is made of dist/install.yaml.
 ! grep -n '{{' dist/install.yaml || die 'dist/install.yaml has braces that Helm would take for its own'
 {
 	say '{{- /* Made of dist/install.yaml by `make generate`. */ -}}'

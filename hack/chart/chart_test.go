@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,7 +130,8 @@ func TestChart_takes_values(t *testing.T) {
 	}
 	changed := strings.NewReplacer(
 		"flotilla-system", "ops", "flotilla-clusters", "fleet", "  replicas: 2\n", "  replicas: 3\n", "cpu: 100m", `cpu: "2"`, "memory: 256Mi", "memory: 1Gi", "memory: 2Gi", "memory: 4Gi",
-		"- --hub-id=hub\n", "- --hub-id=europe\n        - --leader-election-namespace=ops\n        - --registration-sources=fleet:flotilla+multicluster-runtime\n        - --workers=32\n        - --tenancy=Enforced\n",
+		"- --hub-id=hub\n", "- --hub-id=europe\n        - --leader-election-namespace=ops\n        - --registration-sources=fleet:flotilla+multicluster-runtime\n",
+		"- --log-format=json\n", "- --log-format=json\n        - --workers=32\n        - --tenancy=Enforced\n",
 		"image: flotilla-dev/flotilla-manager:v0.1.0", "image: registry.example.com/flotilla:v9",
 	).Replace(string(content))
 	want := objects(t, changed)
@@ -197,6 +199,79 @@ func TestChart_refuses_values_that_are_misspelt(t *testing.T) {
 	}
 }
 
+// TestChart_writes_a_configuration_that_restarts_the_Pods also has a flag count more than what the chart sets itself.
+func TestChart_writes_a_configuration_that_restarts_the_Pods(t *testing.T) {
+	pod := func(values map[string]any) (checksum any, args []any, got map[string]object) {
+		t.Helper()
+		values["hubID"] = "hub"
+		got, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := got["Deployment flotilla-system flotilla-manager"]["spec"].(map[string]any)["template"].(map[string]any)
+		annotations, _ := template["metadata"].(map[string]any)["annotations"].(map[string]any)
+		container := template["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+		return annotations["checksum/config"], container["args"].([]any), got
+	}
+	one, args, got := pod(map[string]any{"config": map[string]any{"workers": 32}})
+	if want := []any{"--hub-id=hub", "--config=/etc/flotilla/config.yaml", "--log-format=json"}; !reflect.DeepEqual(args, want) {
+		t.Errorf("the arguments are %v, want %v", args, want)
+	}
+	data := got["ConfigMap flotilla-system flotilla-manager-config"]["data"]
+	if want := map[string]any{"config.yaml": "workers: 32\n"}; !reflect.DeepEqual(data, want) {
+		t.Errorf("the file is %v, want %v", data, want)
+	}
+	mounted := text(t, got["Deployment flotilla-system flotilla-manager"])
+	for _, want := range []string{`"mountPath": "/etc/flotilla"`, `"name": "flotilla-manager-config"`} {
+		if !strings.Contains(mounted, want) {
+			t.Errorf("the Deployment lacks %s", want)
+		}
+	}
+	other, args, _ := pod(map[string]any{"config": map[string]any{"log": map[string]any{"format": "text"}}})
+	if one == nil || one == other {
+		t.Errorf("the checksums are %v and %v", one, other)
+	}
+	if slices.Contains(args, any("--log-format=json")) {
+		t.Errorf("a flag of the chart counts more than the file: %v", args)
+	}
+	if _, args, _ = pod(map[string]any{"extraArgs": []any{"--log-format=text"}}); args[len(args)-1] != "--log-format=text" {
+		t.Errorf("the last flag counts, and it is not the value's: %v", args)
+	}
+}
+
+func TestChart_brings_objects_for_monitoring(t *testing.T) {
+	on := map[string]any{"enabled": true}
+	got, err := render(t, map[string]any{
+		"hubID": "hub", "namespace": "ops", "prometheusRule": on, "dashboard": on,
+		"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	monitor := got["ServiceMonitor ops flotilla"]
+	if labels := monitor["metadata"].(map[string]any)["labels"]; !reflect.DeepEqual(labels, map[string]any{"release": "prometheus"}) {
+		t.Errorf("the labels are %v", labels)
+	}
+	content, err := os.ReadFile("../../dist/prometheusrule.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := objects(t, string(content))["PrometheusRule flotilla-system flotilla"]["spec"]; !reflect.DeepEqual(got["PrometheusRule ops flotilla"]["spec"], want) {
+		t.Errorf("the rules are not those of dist/prometheusrule.yaml: %s", text(t, got["PrometheusRule ops flotilla"]))
+	}
+	dashboard, err := os.ReadFile("../../config/grafana/fleet.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := got["ConfigMap ops flotilla-dashboard"]
+	if data := board["data"].(map[string]any)["fleet.json"]; strings.TrimSpace(fmt.Sprint(data)) != strings.TrimSpace(string(dashboard)) {
+		t.Error("the dashboard is not config/grafana/fleet.json")
+	}
+	if labels := board["metadata"].(map[string]any)["labels"]; !reflect.DeepEqual(labels, map[string]any{"grafana_dashboard": "1"}) {
+		t.Errorf("the labels of the dashboard are %v", labels)
+	}
+}
+
 // TestChart_needs_a_name_for_the_hub guards against an upgrade that does not repeat it, which would rename the hub.
 func TestChart_needs_a_name_for_the_hub(t *testing.T) {
 	if _, err := render(t, nil); err == nil || !strings.Contains(err.Error(), "hubID is the name of this hub") {
@@ -210,13 +285,14 @@ func TestChart_refuses_values(t *testing.T) {
 		value any
 		want  string
 	}{
-		"misspelled":         {"hubId", "prod", "hubId"},
-		"misspelled, nested": {"image", map[string]any{"repo": "registry.example.com/flotilla"}, "repo"},
-		"not a label":        {"hubID", "my hub: x", "hubID"},
-		"not a number":       {"replicas", "two", "replicas"},
-		"not a list":         {"extraArgs", "--workers=32", "extraArgs"},
-		"not a flag":         {"extraArgs", []any{"workers=32"}, "extraArgs"},
-		"not a namespace":    {"registrationNamespace", "Fleet", "registrationNamespace"},
+		"misspelled":          {"hubId", "prod", "hubId"},
+		"misspelled, nested":  {"image", map[string]any{"repo": "registry.example.com/flotilla"}, "repo"},
+		"not a label":         {"hubID", "my hub: x", "hubID"},
+		"not a number":        {"replicas", "two", "replicas"},
+		"not a list":          {"extraArgs", "--workers=32", "extraArgs"},
+		"not a flag":          {"extraArgs", []any{"workers=32"}, "extraArgs"},
+		"misspelled, monitor": {"serviceMonitor", map[string]any{"enable": true}, "enable"},
+		"not a namespace":     {"registrationNamespace", "Fleet", "registrationNamespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := map[string]any{"hubID": "prod"}
