@@ -26,6 +26,7 @@ render member member.yaml 'What a member needs, to be applied there by its admin
 	sed '/^#/d; s/^/  /' config/prometheus/alerts.yaml
 } >dist/prometheusrule.yaml.new
 mv dist/prometheusrule.yaml.new dist/prometheusrule.yaml
+cp dist/prometheusrule.yaml config/prometheus/rules.yaml
 
 # The chart has the alerts and the dashboard as they are: their braces are not Helm's.
 mkdir -p charts/flotilla/files

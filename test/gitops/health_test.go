@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -27,10 +28,8 @@ func scripts(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var patch struct {
-		Data map[string]string `json:"data"`
-	}
-	if err := yaml.UnmarshalStrict(content, &patch); err != nil {
+	patch := &corev1.ConfigMap{}
+	if err := yaml.UnmarshalStrict(content, patch); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]string{}
