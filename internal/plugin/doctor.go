@@ -266,7 +266,7 @@ func (t *tool) examineMember(ctx context.Context, ways *site.Ways, member *floti
 	if t.examineServer(ctx, e, from) {
 		examineDefinitions(ctx, e, from, "kubectl --context MEMBER apply --server-side -k config/member")
 	}
-	t.examineRights(ctx, e, ways, member)
+	t.examineRights(ctx, e, ways, member, from)
 	return e
 }
 

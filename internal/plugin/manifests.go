@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,18 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
-// memberManifests returns the objects of config/member in an order in which they can be applied.
+// memberManifests returns the objects of config/member in an order in which they can be applied. They are the caller's own.
 func memberManifests() ([]*unstructured.Unstructured, error) {
+	rendered, err := renderedManifests()
+	objects := make([]*unstructured.Unstructured, 0, len(rendered))
+	for _, object := range rendered {
+		objects = append(objects, object.DeepCopy())
+	}
+	return objects, err
+}
+
+// renderedManifests renders config/member once: that takes longer than to look into a member.
+var renderedManifests = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	files := filesys.MakeFsInMemory()
 	err := fs.WalkDir(config.Manifests, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -57,11 +68,11 @@ func memberManifests() ([]*unstructured.Unstructured, error) {
 	rank := map[string]int{"Namespace": -2, "CustomResourceDefinition": -1}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	return objects, nil
-}
+})
 
 // memberRoles returns the rights among the manifests: those in the whole member, and those in the namespace of the hub.
 func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
-	objects, err := memberManifests()
+	objects, err := renderedManifests()
 	if err != nil {
 		return nil, nil, err
 	}

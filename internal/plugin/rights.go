@@ -42,12 +42,15 @@ func uncovered(by, rules []rbacv1.PolicyRule, namespace string) []preflight.Righ
 // everyonesGroups are API groups whose reviews of oneself every user may create.
 var everyonesGroups = []string{authorizationv1.GroupName, authenticationv1.GroupName}
 
-// examineRights compares what the hub's credential may do in a member with what config/member gives.
-func (t *tool) examineRights(ctx context.Context, e *examination, ways *site.Ways, member *flotillav1.MemberCluster) {
-	from, err := ways.ByRegistration(ctx, member)
-	if err != nil {
-		e.failed(note, err)
-		return
+// examineRights compares what the hub's credential may do in a member, which is reached already, with what config/member
+// gives.
+func (t *tool) examineRights(ctx context.Context, e *examination, ways *site.Ways, member *flotillav1.MemberCluster, from *site.Site) {
+	if !from.ByRegistration {
+		var err error
+		if from, err = ways.ByRegistration(ctx, member); err != nil {
+			e.failed(note, err)
+			return
+		}
 	}
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: flotillav1.SystemNamespace}}
 	if err := from.Create(ctx, review); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
-// watchEvery is the interval at which --watch reads the fleet.
+// watchEvery is the interval at which --watch looks whether there is something new to show.
 const watchEvery = 2 * time.Second
 
 const (
@@ -127,8 +127,14 @@ func (t *tool) watchStatus(ctx context.Context, how layout) error {
 	if err != nil {
 		return err
 	}
-	return t.watch(ctx, func(ctx context.Context) (*screenful, error) {
-		view, err := readFleet(ctx, hub)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	look, err := followFleet(ctx, hub, t.Clock)
+	if err != nil {
+		return err
+	}
+	return t.watch(ctx, func(context.Context) (*screenful, error) {
+		view, err := look()
 		if err != nil {
 			return nil, err
 		}

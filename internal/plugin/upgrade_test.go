@@ -48,7 +48,9 @@ func TestUpgradeMember_applies_what_differs(t *testing.T) {
 		}
 	}
 	ways := []string{"--member-context", "eu-1=eu-1-admin", "--member-context", "us-1=us-1-admin"}
-	upgrade := func(args ...string) string { return w.must(append(append([]string{"upgrade-member"}, ways...), args...)...).out }
+	upgrade := func(args ...string) string {
+		return w.must(append(append([]string{"upgrade-member"}, ways...), args...)...).out
+	}
 	upgrade("--all")
 	if got := upgrade("eu-1"); !strings.Contains(got, "✓ eu-1: 0 of ") || strings.Contains(got, "us-1") {
 		t.Errorf("of a member that is up to date it says\n%s", got)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,23 +40,27 @@ const (
 	pollEvery = 500 * time.Millisecond
 )
 
-// Scheme returns a scheme with the built-in kinds, the kinds of Flotilla and CustomResourceDefinition.
-func Scheme() *runtime.Scheme {
+// Scheme returns a scheme with the built-in kinds, the kinds of Flotilla and CustomResourceDefinition, which all sites share.
+var Scheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	utilruntime.Must(flotillav1.AddToScheme(scheme))
 	return scheme
-}
+})
 
 // Site is a cluster that the plugin talks to.
 type Site struct {
 	client.Client
+	// ByRegistration is whether it is reached with the credential of the hub.
+	ByRegistration bool
 	// Called names the cluster in messages, such as `the hub (context "prod")`.
 	Called string
 
 	// API is what the checks of the manager use.
 	API *preflight.API
+	// watches watches what Client reads.
+	watches client.WithWatch
 	// remedy says what to do when the cluster cannot be used.
 	remedy string
 }
@@ -77,12 +83,17 @@ func New(config *rest.Config, called, remedy string) (*Site, error) {
 	if err != nil {
 		return nil, console.Faultf(remedy, "%s: %w", called, err)
 	}
-	c, err := client.New(config, client.Options{HTTPClient: through, Scheme: Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{HTTPClient: through, Scheme: Scheme()})
 	if err != nil {
 		return nil, console.Faultf(remedy, "%s: %w", called, err)
 	}
 	api := preflight.APIOf(c, through, strings.TrimSuffix(server.String(), "/"))
-	return &Site{Client: c, Called: called, API: api, remedy: remedy}, nil
+	return &Site{Client: c, watches: c, Called: called, API: api, remedy: remedy}, nil
+}
+
+// Watch watches objects. A request ends after RequestTimeout, as any other does.
+func (s *Site) Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+	return s.watches.Watch(ctx, list, options...)
 }
 
 // Identity returns the UID of the cluster, which is that of its namespace kube-system.

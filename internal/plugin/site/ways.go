@@ -121,5 +121,10 @@ func (w *Ways) byRegistration(ctx context.Context, member *flotillav1.MemberClus
 	}
 	// The link authenticates requests and sends them to the server of the credential only.
 	config := &rest.Config{Host: "https://" + credential.Endpoint(), Transport: link}
-	return New(config, fmt.Sprintf("member %q (through its registration)", member.Name), instead)
+	found, err := New(config, fmt.Sprintf("member %q (through its registration)", member.Name), instead)
+	if err != nil {
+		return nil, err
+	}
+	found.ByRegistration = true
+	return found, nil
 }
