@@ -26,13 +26,14 @@ locate() {
 	crane) module=publish require=github.com/google/go-containerregistry cold='about 1 min' ;;
 	controller-gen) module=tools require=sigs.k8s.io/controller-tools cold='about 1 min' ;;
 	crd-ref-docs) module=tools require=github.com/elastic/crd-ref-docs cold='about 1 min' ;;
+	kustomize-controller) module=flux require=github.com/fluxcd/$1 cold='about 6 min' ;;
 	helm) module=chart require=helm.sh/helm/v3 cold='about 1 min' ;;
 	promtool | prometheus) module=prometheus require=github.com/prometheus/prometheus cold='about 4 min' ;;
 	golangci-lint) module=lint require=github.com/golangci/golangci-lint/v2 cold='about 4 min' ;;
 	*) die "no such binary: $1" ;;
 	esac
 	case $1 in
-	etcd | crd-ref-docs) package=$require ;; # Their main package is the module's root.
+	etcd | crd-ref-docs | kustomize-controller) package=$require ;; # Their main package is the module's root.
 	bridge | loopback) package=$require/plugins/main/$1 ;;
 	host-local) package=$require/plugins/ipam/$1 ;;
 	portmap) package=$require/plugins/meta/$1 ;;

@@ -34,6 +34,7 @@ drill() { # <package> <timeout> <pattern of its drills>
 	picked=1
 	[[ $tests != *TestMonitoringDrill* ]] || "$ROOT/hack/build.sh" prometheus
 	[[ $tests != *TestHelmDrill* ]] || "$ROOT/hack/build.sh" helm
+	[[ $tests != *TestGitOpsDrill* ]] || "$ROOT/hack/build.sh" kustomize-controller
 	go test -tags drill -count=1 -timeout "$2" -v -run "$tests$subtests" "$1"
 }
 
@@ -44,6 +45,7 @@ drill ./config 30m '^TestHelmDrill$'
 drill ./internal/clusters/pool 1h '^Test(Pool_does_not_grow_when_members_come_and_go|Permission_.*|FaultsDrill_memory)$'
 drill ./internal/fleet 1h '^TestWaves_(any_course|need_each_of_their_rules)$'
 drill ./internal/reconcilers/nodepool/ownership 1h '^Test(Property_the_order_of_events_does_not_matter|Property_pools_that_select_by_labels_of_pools_come_to_an_end)$'
+drill ./internal/plugin 30m '^TestFiguresDrill$'
 drill ./internal/reconcilers/nodepool 1h '^TestSetup_a_large_pool$'
 drill ./test/scale 1h '^Test(Storm|ThousandMembers)$'
 drill ./test/fleet 7h .
