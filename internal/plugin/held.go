@@ -201,15 +201,29 @@ func (t *tool) held(ctx context.Context, output string) error {
 func (v *fleetView) held() []heldItem {
 	items := []heldItem{}
 	for i := range v.members {
-		member := &v.members[i]
-		if stalled := condition(member.Status.Conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue {
-			items = append(items, heldItem{Object: "membercluster/" + member.Name, Held: stalled.Reason, Since: at(stalled.LastTransitionTime.Time), Next: stalled.Message})
-		}
+		items = append(items, heldAtMember(&v.members[i])...)
 	}
 	for _, object := range v.objects {
-		for _, h := range holdsOf(object) {
-			items = append(items, heldItem{Object: nameOf(object), Held: h.what, Since: h.since, Clusters: h.clusters, Next: h.next})
-		}
+		items = append(items, heldAtObject(object)...)
+	}
+	return items
+}
+
+// heldAtMember returns what waits for a person at a member.
+func heldAtMember(member *flotillav1.MemberCluster) []heldItem {
+	stalled := condition(member.Status.Conditions, flotillav1.ConditionStalled)
+	if stalled.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return []heldItem{{Object: "membercluster/" + member.Name, Held: stalled.Reason, Since: at(stalled.LastTransitionTime.Time), Next: stalled.Message}}
+}
+
+// heldAtObject returns what waits for a person at a hub object.
+func heldAtObject(object fleet.Object) []heldItem {
+	holds := holdsOf(object)
+	items := make([]heldItem, 0, len(holds))
+	for _, h := range holds {
+		items = append(items, heldItem{Object: nameOf(object), Held: h.what, Since: h.since, Clusters: h.clusters, Next: h.next})
 	}
 	return items
 }

@@ -66,8 +66,8 @@ A cluster that is not the one that the hub knows by this name is refused.`,
 	root.SetErr(streams.ErrOut)
 	t := &tool{Console: console.New(streams, clk), Access: site.NewAccess(root)}
 	for _, add := range []func(*tool) *cobra.Command{
-		newRegister, newUnregister, newRotate, newStatus, newExpiries, newRBAC, newUpgradeMember, newPause, newResume, newDrain,
-		newUndrain, newRollout, newHeld, newConfirm, newRelease, newTree, newWhy, newDiff, newPrune, newDetach, newDoctor, newVersion,
+		newRegister, newUnregister, newRotate, newStatus, newDashboard, newExpiries, newRBAC, newUpgradeMember, newPause, newResume,
+		newDrain, newUndrain, newRollout, newHeld, newConfirm, newRelease, newTree, newWhy, newDiff, newPrune, newDetach, newDoctor, newVersion,
 	} {
 		command := add(t)
 		command.DisableFlagsInUseLine = true

@@ -61,51 +61,97 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 		t.Resultf("%s is not in %s: %s", of, cluster, notChosen(object, member))
 		return nil
 	}
-	seen := clusterBranch(ctx, ways, object, of, cluster)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	said, err := t.explain(ctx, ways, of, object, member)
+	if said != nil {
+		t.tellWhy(said)
 	}
-	root := of.branch(object)
-	root.below = []*branch{seen}
-	t.tellFirst(of.String(), *object.GetConditions())
-	t.tellFirst("membercluster/"+member.Name, member.Status.Conditions)
-	t.printTree(root)
-	t.Resultf("")
+	return err
+}
+
+// explanation is why an object is not ready in a cluster.
+type explanation struct {
+	// first are the conditions that need a person.
+	first []finding
+	root  *branch
+	// well says that all is well; otherwise because says what is not, and meaning what to do.
+	well, because, meaning string
+	// warnings are the last ones about the object and its parts.
+	warnings []eventsv1.Event
+}
+
+// explain follows an object from the hub into a cluster. With an explanation the error is about its warnings.
+func (t *tool) explain(ctx context.Context, ways *site.Ways, of target, object fleet.Object, member *flotillav1.MemberCluster) (*explanation, error) {
+	seen := clusterBranch(ctx, ways, object, of, member.Name)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	said := &explanation{root: of.branch(object), first: append(
+		t.firstOf(of.String(), *object.GetConditions()), t.firstOf("membercluster/"+member.Name, member.Status.Conditions)...)}
+	said.root.below = []*branch{seen}
 	cause := causeOf(seen, member)
 	if cause == nil {
-		t.Resultf("%s is well in %s.", of, cluster)
-		return nil
+		said.well = fmt.Sprintf("%s is well in %s.", of, member.Name)
+		return said, nil
 	}
-	text := "Because: " + cause.title() + " is not ready"
+	said.because = "Because: " + cause.title() + " is not ready"
 	if cause.since != nil && !cause.since.IsZero() {
-		text += " for " + t.Ago(cause.since)
+		said.because += " for " + t.Ago(cause.since)
 	}
-	text += ": " + console.OrDash(cause.reason)
+	said.because += ": " + console.OrDash(cause.reason)
 	if cause.detail != "" {
-		text += ": " + cause.detail
+		said.because += ": " + cause.detail
 	}
-	t.Resultf("%s", console.Paint(t.Out, console.Red, text))
-	if meaning := meaningOf(cause.reason); meaning != "" {
-		t.Resultf("What it means: %s", meaning)
+	said.meaning = meaningOf(cause.reason)
+	var err error
+	said.warnings, err = warningsAbout(ctx, ways, member, of)
+	return said, err
+}
+
+// tellWhy writes an explanation.
+func (t *tool) tellWhy(said *explanation) {
+	t.tell(said.first)
+	t.printTree(said.root)
+	t.Resultf("")
+	if said.well != "" {
+		t.Resultf("%s", said.well)
+		return
 	}
-	return t.warnings(ctx, ways, member, of)
+	t.Resultf("%s", console.Paint(t.Out, console.Red, said.because))
+	if said.meaning != "" {
+		t.Resultf("What it means: %s", said.meaning)
+	}
+	t.printWarnings(said.warnings)
 }
 
 // tellFirst writes the conditions of an object that need a person.
 func (t *tool) tellFirst(name string, conditions []metav1.Condition) {
+	t.tell(t.firstOf(name, conditions))
+}
+
+// tell writes findings, each with its meaning.
+func (t *tool) tell(first []finding) {
+	for _, found := range first {
+		t.Resultf("%s", console.Paint(t.Out, console.Red, found.what))
+		if found.remedy != "" {
+			t.Resultf("What it means: %s", found.remedy)
+		}
+		t.Resultf("")
+	}
+}
+
+// firstOf returns the conditions of an object that need a person.
+func (t *tool) firstOf(name string, conditions []metav1.Condition) []finding {
+	var first []finding
 	for _, said := range []struct{ conditionType, words string }{
 		{flotillav1.ConditionStalled, "is stalled for"}, {flotillav1.ConditionCopyRecreated, "has copies that were made again, known for"},
 	} {
 		found := condition(conditions, said.conditionType)
-		if found.Status != metav1.ConditionTrue {
-			continue
+		if found.Status == metav1.ConditionTrue {
+			what := fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.Ago(&found.LastTransitionTime), found.Reason, found.Message)
+			first = append(first, finding{severity: problem, what: what, remedy: meaningOf(found.Reason)})
 		}
-		t.Resultf("%s", console.Paint(t.Out, console.Red, fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.Ago(&found.LastTransitionTime), found.Reason, found.Message)))
-		if meaning := meaningOf(found.Reason); meaning != "" {
-			t.Resultf("What it means: %s", meaning)
-		}
-		t.Resultf("")
 	}
+	return first
 }
 
 // notChosen returns why an object is not placed in a member.
@@ -149,9 +195,9 @@ func causeOf(seen *branch, member *flotillav1.MemberCluster) *branch {
 	return cause
 }
 
-// warnings shows the last warnings about an object and its parts in a member, or those on the hub when the member's cannot
-// be read.
-func (t *tool) warnings(ctx context.Context, ways *site.Ways, member *flotillav1.MemberCluster, of target) error {
+// warningsAbout returns the last warnings about an object and its parts in a member, or those on the hub when the member's
+// cannot be read.
+func warningsAbout(ctx context.Context, ways *site.Ways, member *flotillav1.MemberCluster, of target) ([]eventsv1.Event, error) {
 	from, err := ways.Into(ctx, member)
 	if err != nil {
 		from = ways.Hub
@@ -162,7 +208,7 @@ func (t *tool) warnings(ctx context.Context, ways *site.Ways, member *flotillav1
 	if err := from.List(ctx, list, options...); err != nil {
 		// The hub's own ServiceAccount, for one, may not read events in a member.
 		if err := ways.Hub.List(ctx, list, options...); err != nil {
-			return ways.Hub.Explain("listing events", err)
+			return nil, ways.Hub.Explain("listing events", err)
 		}
 	}
 	about := slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {
@@ -170,17 +216,21 @@ func (t *tool) warnings(ctx context.Context, ways *site.Ways, member *flotillav1
 		return name != of.key.Name && !strings.HasPrefix(name, of.key.Name+"-") && !strings.HasSuffix(name, "-"+of.key.Name) && !strings.Contains(name, "-"+of.key.Name+"-")
 	})
 	slices.SortFunc(about, func(a, b eventsv1.Event) int { return timeOf(&b).Compare(timeOf(&a).Time) })
-	if len(about) == 0 {
-		return nil
+	return about[:min(len(about), maxWarnings)], nil
+}
+
+// printWarnings writes events.
+func (t *tool) printWarnings(warnings []eventsv1.Event) {
+	if len(warnings) == 0 {
+		return
 	}
 	t.Resultf("\nLast warnings:")
 	var rows [][]console.Cell
-	for i := range about[:min(len(about), maxWarnings)] {
-		event := &about[i]
+	for i := range warnings {
+		event := &warnings[i]
 		rows = append(rows, []console.Cell{{Text: t.Ago(timeOf(event))}, {Text: event.Regarding.Kind + " " + event.Regarding.Name}, {Text: event.Reason}, {Text: text.Line(event.Note)}})
 	}
 	t.Table([]string{"AGO", "OBJECT", "REASON", "NOTE"}, rows)
-	return nil
 }
 
 // timeOf returns when an event was last recorded.

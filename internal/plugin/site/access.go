@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -59,17 +60,35 @@ func (a *Access) AddMemberContexts(c *cobra.Command) {
 
 // Hub returns the cluster of the current context.
 func (a *Access) Hub() (*Site, error) {
+	config, called, err := a.hubConfig()
+	if err != nil {
+		return nil, err
+	}
+	return New(config, called, hubRemedy)
+}
+
+// hubRemedy is what the user can do when the hub cannot be used.
+const hubRemedy = "choose the hub with --kubeconfig and --context"
+
+// hubConfig returns the config of the current context, and how messages call the hub.
+func (a *Access) hubConfig() (*rest.Config, string, error) {
 	config, err := a.Flags.ToRESTConfig()
 	if err != nil {
-		return nil, console.Faultf("set --kubeconfig and --context to those of the hub", "loading the kubeconfig: %w", err)
+		return nil, "", console.Faultf("set --kubeconfig and --context to those of the hub", "loading the kubeconfig: %w", err)
 	}
-	name := *a.Flags.Context
-	if name == "" {
-		if raw, err := a.Flags.ToRawKubeConfigLoader().RawConfig(); err == nil {
-			name = raw.CurrentContext
-		}
+	return config, fmt.Sprintf("the hub (context %q)", a.HubContext()), nil
+}
+
+// HubContext returns the name of the current context.
+func (a *Access) HubContext() string {
+	if name := *a.Flags.Context; name != "" {
+		return name
 	}
-	return New(config, fmt.Sprintf("the hub (context %q)", name), "choose the hub with --kubeconfig and --context")
+	raw, err := a.Flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	return raw.CurrentContext
 }
 
 // Namespace returns the namespace of the current context, or of --namespace.

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -68,20 +69,10 @@ type Site struct {
 // New returns a Site. It does not contact the cluster.
 func New(config *rest.Config, called, remedy string) (*Site, error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent = string(FieldOwner)
 	config.Timeout = cmp.Or(config.Timeout, RequestTimeout)
-	// A command sends few requests, and the API server limits them by priority and fairness.
-	config.QPS = -1
-	config.WarningHandler = rest.NoWarnings{}
-	server, _, err := rest.DefaultServerUrlFor(config)
+	through, server, err := connect(config, called, remedy)
 	if err != nil {
-		return nil, console.Faultf(remedy, "%s: %w", called, err)
-	}
-	// Below what authenticates requests, so that no credential gets past it.
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return pinned{server, next} })
-	through, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, console.Faultf(remedy, "%s: %w", called, err)
+		return nil, err
 	}
 	c, err := client.NewWithWatch(config, client.Options{HTTPClient: through, Scheme: Scheme()})
 	if err != nil {
@@ -94,6 +85,25 @@ func New(config *rest.Config, called, remedy string) (*Site, error) {
 // Watch watches objects. A request ends after RequestTimeout, as any other does.
 func (s *Site) Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
 	return s.watches.Watch(ctx, list, options...)
+}
+
+// connect returns a client for a config, which it completes, and the address of the server, to which all requests go.
+func connect(config *rest.Config, called, remedy string) (*http.Client, *url.URL, error) {
+	config.UserAgent = string(FieldOwner)
+	// A command sends few requests, and the API server limits them by priority and fairness.
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, nil, console.Faultf(remedy, "%s: %w", called, err)
+	}
+	// Below what authenticates requests, so that no credential gets past it.
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return pinned{server, next} })
+	through, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, console.Faultf(remedy, "%s: %w", called, err)
+	}
+	return through, server, nil
 }
 
 // Identity returns the UID of the cluster, which is that of its namespace kube-system.

@@ -24,6 +24,8 @@ var Policy = registration.Policy{AllowSystemRoots: true, AllowProxyURL: true}
 // Ways lead into the members of a hub.
 type Ways struct {
 	Hub *Site
+	// ContextsOnly leaves out the registrations.
+	ContextsOnly bool
 
 	access *Access
 	// named are the contexts that were given for a member, by its name, and byUID the clusters of the others.
@@ -77,6 +79,10 @@ func (w *Ways) ByContext(ctx context.Context, member *flotillav1.MemberCluster) 
 func (w *Ways) choose(ctx context.Context, member *flotillav1.MemberCluster) (*Site, error) {
 	if found, err := w.context(member); found != nil || err != nil {
 		return found, err
+	}
+	if w.ContextsOnly {
+		return nil, console.Faultf("pass --member-context "+member.Name+"=CONTEXT, or --registrations if you may read them",
+			"no context of your kubeconfig is called %q", member.Name)
 	}
 	return w.byRegistration(ctx, member)
 }
