@@ -23,6 +23,8 @@ FUZZTIME ?= 5m
 BENCH ?=
 ROUNDS ?= 3
 KEEP ?= false
+# Where the pictures of `make screenshots` go.
+SCREENSHOTS ?= .screenshots
 # What `manager --version` tells, the name of the image of `make image`, and the repository of that of a release.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -32,7 +34,7 @@ export MEMBERS NODES FLEET_DIR MANAGER_ARGS
 
 CONTROL_PLANE := kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok kwokctl
 GENERATORS := controller-gen crd-ref-docs
-MODULES := . test/bench test/e2e test/gitops $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
+MODULES := . test/bench test/dashboard test/e2e test/gitops $(patsubst %/go.mod,%,$(wildcard hack/*/go.mod))
 
 ##@ See it
 
@@ -87,6 +89,14 @@ test-fleet: control-plane build ## Run the manager as a process, with a hub, thr
 test-modules: control-plane ## Test the chart with Helm, and what users install with the engine of Argo CD.
 	CGO_ENABLED=0 go -C hack/chart test -trimpath .
 	CGO_ENABLED=0 go -C test/gitops test -trimpath .
+
+.PHONY: dashboard-test
+dashboard-test: control-plane ## Test kubectl flotilla dashboard in Chromium, which root has installed by apt-get if it is missing.
+	@hack/dashboard.sh test || [ $$? = 75 ]
+
+.PHONY: screenshots
+screenshots: control-plane ## Make pictures of all screens of the dashboard in SCREENSHOTS=.screenshots, and those in docs/.
+	@hack/dashboard.sh screenshots '$(SCREENSHOTS)'
 
 .PHONY: drill
 drill: control-plane build ## Run the long drills on local fleets, and fuzz for FUZZTIME=5m each; RUN= picks some of all of these.
@@ -150,6 +160,7 @@ fmt: ## Format the code.
 	@hack/build.sh golangci-lint
 	bin/golangci-lint fmt
 	cd test/bench && ../../bin/golangci-lint fmt
+	cd test/dashboard && ../../bin/golangci-lint fmt
 	cd test/e2e && ../../bin/golangci-lint fmt
 	cd test/gitops && ../../bin/golangci-lint fmt
 
@@ -159,6 +170,7 @@ lint: ## Run the linters.
 	bin/golangci-lint run
 	bin/golangci-lint run --build-tags ha ./test/ha
 	cd test/bench && ../../bin/golangci-lint run
+	cd test/dashboard && ../../bin/golangci-lint run
 	cd test/e2e && ../../bin/golangci-lint run --build-tags e2e
 	cd test/gitops && ../../bin/golangci-lint run
 

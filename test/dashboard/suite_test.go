@@ -240,11 +240,14 @@ func (t *tab) until(what, expression string, within time.Duration) time.Duration
 			return time.Since(began)
 		}
 		if time.Since(began) > within {
-			t.t.Fatalf("%s: not within %s; the page is\n%s", what, within, eval[string](t, "document.body.innerText"))
+			t.t.Fatalf("%s: not within %s; %s; the page is\n%s", what, within, eval[string](t, requests), eval[string](t, "document.body.innerText.slice(0, 2000)"))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
+
+// requests tells what a page has asked for.
+const requests = `JSON.stringify(performance.getEntriesByType("resource").map(e => [e.name, Math.round(e.startTime), Math.round(e.responseStart), Math.round(e.responseEnd)]))`
 
 // live waits until the stream of the page is open.
 func (t *tab) live() {

@@ -5,9 +5,12 @@ package dashboard
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,7 +30,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	out := &sender{to: w, through: http.NewResponseController(w), now: s.Clock.Now}
+	out := newSender(w, r, s.Clock.Now)
 	shown := s.shownTo(r)
 	m, fresh := s.present()
 	var before []*piece
@@ -84,10 +87,23 @@ func (s *Server) shownTo(r *http.Request) *model {
 
 // sender sends events to a browser.
 type sender struct {
-	to      http.ResponseWriter
+	to      io.Writer
+	packed  *gzip.Writer
 	through *http.ResponseController
 	now     func() time.Time
 	err     error
+}
+
+// newSender returns a sender. What it sends is compressed if the browser can read that: updates repeat themselves.
+func newSender(w http.ResponseWriter, r *http.Request, now func() time.Time) *sender {
+	s := &sender{to: w, through: http.NewResponseController(w), now: now}
+	w.Header().Set("Vary", "Accept-Encoding")
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		s.packed = gzip.NewWriter(w)
+		s.to = s.packed
+	}
+	return s
 }
 
 // send sends an event; one without a name is content.
@@ -116,7 +132,10 @@ func (s *sender) send(name string, id uint64, data []byte) {
 	if s.err = s.through.SetWriteDeadline(s.now().Add(writePatience)); s.err != nil {
 		return
 	}
-	if _, s.err = s.to.Write(message.Bytes()); s.err == nil {
+	if _, s.err = s.to.Write(message.Bytes()); s.err == nil && s.packed != nil {
+		s.err = s.packed.Flush()
+	}
+	if s.err == nil {
 		s.err = s.through.Flush()
 	}
 }

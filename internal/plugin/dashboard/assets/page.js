@@ -51,6 +51,15 @@ document.addEventListener("beat", event => {
   if (silent) location.reload();
 });
 document.addEventListener("htmx:sse:error", () => tellLost(true));
+
+// A page that is left keeps no stream: a browser has few connections to a server. One that is come back to is loaded again.
+addEventListener("pagehide", () => {
+  const stream = document.getElementById("stream"), connection = stream?._htmx?.sse;
+  stream?.remove();
+  connection?.abortController?.abort();
+  connection?.reader?.cancel();
+});
+addEventListener("pageshow", event => { if (event.persisted) location.reload(); });
 document.addEventListener("htmx:after:swap", tellAges);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) lastBeat = Date.now(); });
 

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Looks at kubectl flotilla dashboard with Chromium: hack/dashboard.sh test, or hack/dashboard.sh screenshots FOLDER.
+# Without Chromium nothing is tested: that is said, and the exit code is 75.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# have_browser installs Chromium if it is missing and that is possible.
+have_browser() {
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null && return
+	if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+		return 1
+	fi
+	say 'installing Chromium'
+	{ timeout 120 apt-get update && timeout 240 apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1
+}
+
+if ! have_browser; then
+	say 'dashboard: SKIPPED: there is no Chromium, and apt-get could not install it'
+	exit 75
+fi
+cd "$ROOT/test/dashboard"
+case ${1:-} in
+test) go test -timeout 8m . ;;
+screenshots)
+	folder=$ROOT/${2:-.screenshots}
+	mkdir -p "$folder"
+	go test -timeout 9m -run '^TestScreenshots$' . -args -screenshots "$folder"
+	for picture in thousand-1440-light object-1440-dark fleet-390-dark; do
+		cp "$folder/$picture.png" "$ROOT/docs/dashboard-${picture%%-*}.png"
+	done
+	;;
+*) die 'say test or screenshots FOLDER' ;;
+esac
