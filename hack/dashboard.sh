@@ -25,9 +25,9 @@ screenshots)
 	folder=$ROOT/${2:-.screenshots}
 	mkdir -p "$folder"
 	go test -timeout 9m -run '^TestScreenshots$' . -args -screenshots "$folder"
-	for picture in thousand-1440-light object-1440-dark fleet-390-dark; do
-		cp "$folder/$picture.png" "$ROOT/docs/dashboard-${picture%%-*}.png"
-	done
+	install -m 644 "$folder/fleet-1440-light.png" "$ROOT/docs/dashboard-fleet.png"
+	install -m 644 "$folder/object-1440-dark.png" "$ROOT/docs/dashboard-object.png"
+	install -m 644 "$folder/fleet-390-dark.png" "$ROOT/docs/dashboard-narrow.png"
 	;;
 *) die 'say test or screenshots FOLDER' ;;
 esac
