@@ -258,7 +258,7 @@ func storyObjects(t *testing.T, names []string) {
 		return flotillav1.RedisClusterStatus{ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: reason, Message: message, Since: ptr.To(ago(since)), ObservedGeneration: generation}}
 	}
 	add := func(name string, placement *flotillav1.Placement, fill func(redis *flotillav1.Redis)) {
-		redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: flotillav1.RedisSpec{Placement: placement, Replicas: ptr.To[int32](3)}}
+		redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 1}, Spec: flotillav1.RedisSpec{Placement: placement, Replicas: ptr.To[int32](3)}}
 		must(t, hub.Client.Create(ctx, redis))
 		redis.Status.PlacedIn, redis.Status.ObservedGeneration = names, redis.Generation
 		well := int32(len(names))

@@ -101,7 +101,8 @@ var printed = regexp.MustCompile(`http://127\.0\.0\.1:\d+/open\?token=\S+`)
 // start starts a dashboard until the test ends.
 func start(t *testing.T, kubeconfig string) *served {
 	t.Helper()
-	command := exec.Command(plugin, "dashboard", "--no-open", "--kubeconfig", kubeconfig)
+	command := exec.Command(plugin, "dashboard", "--no-open")
+	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	var complaints strings.Builder
 	command.Stderr = &complaints
 	out, err := command.StdoutPipe()
