@@ -46,6 +46,7 @@ func (quoting) Rollout(fleet.Object) Rollout {
 }
 func (quoting) Attention(*flotillav1.MemberCluster, func(string) bool) []Row { return nil }
 func (quoting) When(event *eventsv1.Event) *metav1.Time                      { return &event.CreationTimestamp }
+
 func (quoting) Why(context.Context, fleet.Object, string) (Answer, error) {
 	return Answer{}, errors.New("no")
 }
@@ -65,9 +66,11 @@ func fixture() *model {
 		m.members, m.memberNamed[name] = append(m.members, facts), facts
 	}
 	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache"}}
-	object := &objectFacts{Object: redis, name: "redis/shop/cache", kind: fleet.Redis, clusters: []string{"eu-1", "eu-2"}, degraded: true,
+	object := &objectFacts{
+		Object: redis, name: "redis/shop/cache", kind: fleet.Redis, clusters: []string{"eu-1", "eu-2"}, degraded: true,
 		entries: []flotillav1.ClusterStatus{{Name: "eu-1", Ready: metav1.ConditionFalse, Reason: "OOMKilled"}},
-		unwell:  []Row{{Object: "redis/shop/cache", Cluster: "eu-1", Ready: metav1.ConditionFalse, Reason: "OOMKilled", Message: "too little"}}}
+		unwell:  []Row{{Object: "redis/shop/cache", Cluster: "eu-1", Ready: metav1.ConditionFalse, Reason: "OOMKilled", Message: "too little"}},
+	}
 	m.objects, m.objectNamed[object.name] = []*objectFacts{object}, object
 	return m
 }
