@@ -15,6 +15,9 @@ const (
 	objectPace = time.Second
 	// summaryPace is the interval between writes of the counts of one MemberCluster.
 	summaryPace = 10 * time.Second
+	// shareOfInterval is the number of clusters of an object that one interval pays for. Each version of an object lists all
+	// its clusters, so one in more clusters is written less often, and a change of one of them costs about the same.
+	shareOfInterval = 2000
 )
 
 // Pace rate-limits writes by key: the first write after a quiet interval is immediate, and changes within an interval
@@ -29,13 +32,13 @@ type Pace struct {
 	mu sync.Mutex
 	// began is when the first interval of a Pace that takes over began; guarded by mu.
 	began time.Time
-	// wrote is when each key was last written; guarded by mu.
-	wrote map[string]time.Time
+	// next is when each key may be written again; guarded by mu.
+	next map[string]time.Time
 }
 
 // NewPace returns a Pace with that interval.
 func NewPace(interval time.Duration, clk clock.PassiveClock) *Pace {
-	return &Pace{interval: interval, clock: clk, wrote: map[string]time.Time{}}
+	return &Pace{interval: interval, clock: clk, next: map[string]time.Time{}}
 }
 
 // TakeOver suppresses writes during the first interval, because the previous leader may just have written. The interval
@@ -51,7 +54,7 @@ func (p *Pace) Rest(key string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	wrote, found := p.wrote[key]
+	next, found := p.next[key]
 	if !found {
 		if p.made.IsZero() {
 			return 0
@@ -62,21 +65,21 @@ func (p *Pace) Rest(key string) time.Duration {
 				p.began = now
 			}
 		}
-		wrote = p.began
+		next = p.began.Add(p.interval)
 	}
-	return max(wrote.Add(p.interval).Sub(now), 0)
+	return max(next.Sub(now), 0)
 }
 
-// Wrote records a write.
-func (p *Pace) Wrote(key string) {
+// Wrote records a write of an object that lists so many clusters.
+func (p *Pace) Wrote(key string, clusters int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wrote[key] = p.clock.Now()
+	p.next[key] = p.clock.Now().Add(p.interval * time.Duration(max(clusters, shareOfInterval)) / shareOfInterval)
 }
 
 // Forget deletes a key.
 func (p *Pace) Forget(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.wrote, key)
+	delete(p.next, key)
 }

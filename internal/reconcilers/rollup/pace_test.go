@@ -53,11 +53,22 @@ func TestPace_the_first_write_after_a_quiet_interval_goes_at_once(t *testing.T) 
 		if rest := pace.Rest("a"); rest != 0 {
 			t.Fatalf("after a quiet interval it waits for %s", rest)
 		}
-		pace.Wrote("a")
+		pace.Wrote("a", 100)
 		clock.Step(300 * time.Millisecond)
 		if rest := pace.Rest("a"); rest != 700*time.Millisecond {
 			t.Errorf("300 ms after a write the next one waits for %s", rest)
 		}
 		clock.Step(time.Minute)
+	}
+}
+
+func TestPace_an_object_in_many_clusters_is_written_less_often(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon)
+	pace := NewPace(time.Second, clock)
+	for clusters, want := range map[int]time.Duration{0: time.Second, 2000: time.Second, 3000: 1500 * time.Millisecond, 10000: 5 * time.Second} {
+		pace.Wrote("a", clusters)
+		if rest := pace.Rest("a"); rest != want {
+			t.Errorf("with %d clusters the next write waits for %s, want %s", clusters, rest, want)
+		}
 	}
 }

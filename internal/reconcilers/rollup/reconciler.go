@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	err = statuspatch.Write(ctx, r.Hub, r.Kind.written(before), r.Kind.written(hubObject), statuspatch.SameUID, FieldOwner)
 	// The interval begins when the write has ended, even if its outcome is unknown.
-	r.Pace.Wrote(req.String())
+	r.Pace.Wrote(req.String(), len(hubObject.GetFleetStatus().PlacedIn))
 	r.transit.wrote(req.NamespacedName, r.Clock.Now())
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil

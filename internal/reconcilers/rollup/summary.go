@@ -90,7 +90,7 @@ func (s *Summary) Reconcile(ctx context.Context, req clusters.Request) (ctrl.Res
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the summary of MemberCluster %q: %w", req.Name, err)
 	}
-	s.Pace.Wrote(req.Name)
+	s.Pace.Wrote(req.Name, 0)
 	return ctrl.Result{}, nil
 }
 
