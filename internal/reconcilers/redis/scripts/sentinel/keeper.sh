@@ -113,9 +113,14 @@ agreed() {
 	fi
 }
 
-# remember keeps what the voter knows, when it may have changed. Some shells compare times by the second only.
+# remember keeps what the voter knows, when it may have changed. Some shells compare times by the second only. A
+# configuration that was written before a look and put in place after it is older than that look, so every tenth beat looks
+# whatever the times are.
 remember() {
-	[ -s "$conf" ] && [ ! "$conf" -ot "$looked" ] || return 0
+	[ -s "$conf" ] || return 0
+	looks=$((looks + 1))
+	[ ! "$conf" -ot "$looked" ] || [ $looks -ge 10 ] || return 0
+	looks=0
 	printf yes >"$looked"
 	known=$(knowledge "$conf")
 	monitored "$known"
@@ -169,6 +174,10 @@ as_primary() {
 		uptime
 		named=$now
 		allow
+		[ "$seen" = "$me" ] || {
+			looks=10
+			remember
+		}
 		publish
 	else
 		fence
@@ -274,6 +283,7 @@ age_0=0
 age_1=0
 age_2=0
 skip=0
+looks=0
 text=
 kept=
 seen=

@@ -143,6 +143,15 @@ func (p *pod) read(name string) string {
 	return string(content)
 }
 
+// age makes a file older.
+func (p *pod) age(name string, by time.Duration) {
+	p.Helper()
+	then := time.Now().Add(-by)
+	if err := os.Chtimes(p.path(name), then, then); err != nil {
+		p.Fatal(err)
+	}
+}
+
 // set replaces lines of the settings or of the record.
 func (p *pod) set(lines ...string) {
 	p.Helper()

@@ -92,31 +92,31 @@ $port"*) voted=${answer%%[!0-9a-fA-F.:]*} ;;
 # majority sets primary to the address that two of the three voters name, or to nothing.
 majority() {
 	primary=
-	seen=
+	voices=
 	for v in $voters; do
 		vote "$v"
 		[ -n "$voted" ] || continue
-		case " $seen " in
+		case " $voices " in
 		*" $voted "*)
 			primary=$voted
 			return
 			;;
 		esac
-		seen="$seen $voted"
+		voices="$voices $voted"
 	done
 }
 
 # attribute sets value to what follows $1 in the answer of a voter, which is a list of names and values.
 attribute() {
 	value=
-	named=
+	next=
 	set -f
 	for word in $answer; do
-		if [ -n "$named" ]; then
+		if [ -n "$next" ]; then
 			value=$word
 			break
 		fi
-		[ "$word" != "$1" ] || named=yes
+		[ "$word" != "$1" ] || next=yes
 	done
 	set +f
 }
