@@ -65,6 +65,10 @@ func watchedAs(object any) watchedKind {
 	return watchedKind{}
 }
 
+// Trim returns the function that reduces objects of a type before they are cached. Tests of reconcilers use it, so that they
+// read no more than there is in production.
+func Trim(object client.Object) toolscache.TransformFunc { return watchedAs(object).transform() }
+
 // transform returns the function that reduces objects before they are cached.
 func (k watchedKind) transform() toolscache.TransformFunc {
 	if k.trim == nil {
@@ -137,7 +141,7 @@ func trimPod(object any) (any, error) {
 	trimmed := &corev1.Pod{
 		TypeMeta:   pod.TypeMeta,
 		ObjectMeta: trimMeta(&pod.ObjectMeta),
-		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Containers: trimSpecs(pod.Spec.Containers)},
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, Reason: pod.Status.Reason, StartTime: pod.Status.StartTime,
 		},
@@ -159,6 +163,15 @@ const (
 	// maxReport is the number of bytes of such a report that are kept.
 	maxReport = 64
 )
+
+// trimSpecs keeps name, ports and resources.
+func trimSpecs(containers []corev1.Container) []corev1.Container {
+	trimmed := make([]corev1.Container, 0, len(containers))
+	for _, c := range containers {
+		trimmed = append(trimmed, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources})
+	}
+	return trimmed
+}
 
 // trimContainers keeps name, readiness, restarts, image and state, and how the keeper has ended.
 func trimContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -38,6 +40,22 @@ func TestTrimPod_keeps_what_a_keeper_reports(t *testing.T) {
 	}
 	if got := statuses[2].LastTerminationState.Terminated.Message; got != "" {
 		t.Errorf("a message of %d bytes is kept", len(got))
+	}
+}
+
+func TestTrimPod_keeps_what_the_spec_of_a_server_is_compared_with(t *testing.T) {
+	requests := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	trimmed, err := trimPod(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{
+		Name: "redis", Image: "redis:8.2", Command: []string{"sh"}, Ports: []corev1.ContainerPort{{ContainerPort: 6380}}, Resources: requests,
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{
+		Name: "redis", Ports: []corev1.ContainerPort{{ContainerPort: 6380}}, Resources: requests,
+	}}}
+	if diff := cmp.Diff(want, trimmed.(*corev1.Pod).Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
+	"github.com/flotilla-dev/flotilla/internal/clusters/kinds"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -73,7 +74,9 @@ func newHarness(t *testing.T, control *testenv.Cluster) *harness {
 	}
 	h.member, err = cluster.New(config, func(o *cluster.Options) {
 		o.Scheme = testenv.Scheme()
-		o.Cache.ByObject = map[client.Object]cache.ByObject{&nodev1.RuntimeClass{}: {Label: managed}}
+		o.Cache.ByObject = map[client.Object]cache.ByObject{
+			&nodev1.RuntimeClass{}: {Label: managed}, &corev1.Node{}: {Transform: kinds.Trim(&corev1.Node{})},
+		}
 	})
 	if err != nil {
 		t.Fatal(err)

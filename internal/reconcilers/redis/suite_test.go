@@ -39,6 +39,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
+	"github.com/flotilla-dev/flotilla/internal/clusters/kinds"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -81,14 +82,16 @@ func newEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	selected := cache.ByObject{Label: labels.NewSelector().Add(*hasLabel)}
+	selected := map[client.Object]cache.ByObject{}
+	for _, object := range []client.Object{
+		&appsv1.StatefulSet{}, &corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}, &policyv1.PodDisruptionBudget{}, &corev1.PersistentVolumeClaim{},
+	} {
+		selected[object] = cache.ByObject{Label: labels.NewSelector().Add(*hasLabel), Transform: kinds.Trim(object)}
+	}
 	e.cluster, err = cluster.New(member.AsHub(t), func(options *cluster.Options) {
 		options.Scheme = testenv.Scheme()
 		options.Cache.DefaultNamespaces = map[string]cache.Config{e.namespace: {}}
-		options.Cache.ByObject = map[client.Object]cache.ByObject{
-			&appsv1.StatefulSet{}: selected, &corev1.Pod{}: selected, &corev1.Service{}: selected, &corev1.ConfigMap{}: selected,
-			&policyv1.PodDisruptionBudget{}: selected, &corev1.PersistentVolumeClaim{}: selected,
-		}
+		options.Cache.ByObject = selected
 		options.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}
 		options.NewClient = e.writes.newClient
 	})
