@@ -31,7 +31,7 @@ type RedisSpec struct {
 	// mode defines how the Pods work together. In Replication, <name>-0 is the primary and the others replicate from it. In
 	// Sentinel, three sentinels in the Pods vote on the primary, and proxies in the Pods lead clients to it: if it fails,
 	// another takes over within seconds, without the hub and without the API server of the member. Sentinel needs 3
-	// replicas or more, and cannot be changed back. Default Replication.
+	// replicas or more, and cannot be changed back. It is experimental. Default Replication.
 	// +optional
 	// +kubebuilder:validation:Enum=Replication;Sentinel
 	// +kubebuilder:default=Replication
