@@ -92,7 +92,7 @@ func TestRequests_are_made_on_the_MemberCluster(t *testing.T) {
 // writerOf returns the field manager of an annotation.
 func writerOf(object client.Object, annotation string) string {
 	for _, entry := range object.GetManagedFields() {
-		if entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), `"f:`+annotation+`"`) {
+		if entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+annotation+`"`) {
 			return entry.Manager
 		}
 	}

@@ -86,7 +86,8 @@ func (t *tool) dashboard(ctx context.Context, noOpen, registrations bool, flags 
 		return nil
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // An interruption is how it ends.
+		// An interruption is how it ends.
+		return nil
 	}
 	return err
 }

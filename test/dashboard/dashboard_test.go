@@ -25,7 +25,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -37,8 +36,11 @@ const axeSum = "cda5e4385d9437c1fd009f2ff76f7e4049af354d2d6522da2a905c2a69ede4ec
 
 // screens are the addresses of all screens of the story.
 var screens = []struct{ name, path string }{
-	{"fleet", "/?by=region"}, {"member", "/members/eu-4"}, {"object", "/objects/redis/shop/cache"},
-	{"why", "/why/eu-1/redis/shop/cache"}, {"events", "/events"},
+	{"fleet", "/?by=region"},
+	{"member", "/members/eu-4"},
+	{"object", "/objects/redis/shop/cache"},
+	{"why", "/why/eu-1/redis/shop/cache"},
+	{"events", "/events"},
 }
 
 // onStory starts a dashboard for the story.
@@ -421,7 +423,7 @@ func managerLease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.SystemNamespace, Name: flotillav1.ManagerLease},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("prod/manager-0"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: ptr.To(metav1.NowMicro()), AcquireTime: ptr.To(metav1.NowMicro()),
+			HolderIdentity: new("prod/manager-0"), LeaseDurationSeconds: new(int32(3600)), RenewTime: new(metav1.NowMicro()), AcquireTime: new(metav1.NowMicro()),
 		},
 	}
 }

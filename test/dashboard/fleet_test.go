@@ -15,7 +15,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -66,7 +65,7 @@ func not(conditions []metav1.Condition, kind, reason, message string, since time
 func status(uid string, conditions []metav1.Condition) flotillav1.MemberClusterStatus {
 	return flotillav1.MemberClusterStatus{
 		Conditions: conditions, ObservedGeneration: 1, UID: uid, KubernetesVersion: "v1.36.2", Endpoint: "10.20.0.1:6443",
-		Credentials: &flotillav1.CredentialStatus{Kind: "Token", ExpirationTime: ptr.To(ago(-90 * 24 * time.Hour))},
+		Credentials: &flotillav1.CredentialStatus{Kind: "Token", ExpirationTime: new(ago(-90 * 24 * time.Hour))},
 		Summary: &flotillav1.MemberClusterSummary{
 			Redises: flotillav1.ObjectCounts{Total: 12, Ready: 12}, NodePools: flotillav1.ObjectCounts{Total: 3, Ready: 3}, Nodes: flotillav1.ObjectCounts{Total: 24, Ready: 24},
 		},
@@ -180,7 +179,7 @@ func makeThousand(t *testing.T) {
 			condition(flotillav1.ConditionProgressing, metav1.ConditionFalse, flotillav1.ReasonSettled, "No change is in progress", time.Hour),
 		}
 		for j := range 100 {
-			entry := flotillav1.RedisClusterStatus{ClusterStatus: flotillav1.ClusterStatus{Name: names[j*10], Ready: metav1.ConditionTrue, Since: ptr.To(ago(time.Hour)), ObservedGeneration: 1}}
+			entry := flotillav1.RedisClusterStatus{ClusterStatus: flotillav1.ClusterStatus{Name: names[j*10], Ready: metav1.ConditionTrue, Since: new(ago(time.Hour)), ObservedGeneration: 1}}
 			if j < 10 {
 				entry.Ready, entry.Reason, entry.Message = metav1.ConditionFalse, "ImageUnavailable", "Pod cache-0: back-off pulling image \"redis:8.9\""
 			}
@@ -232,14 +231,14 @@ func storyMembers(t *testing.T, uid string) []string {
 			is.Conditions = not(is.Conditions, flotillav1.ConditionAPIsServed, flotillav1.ReasonCRDMissing, "The CRDs of Flotilla are missing; apply config/member", 26*time.Hour)
 		case "ap-5":
 			is.Conditions[1] = condition(flotillav1.ConditionCredentialsAccepted, metav1.ConditionTrue, flotillav1.ReasonExpiresSoon, "The credential expires in 5 days", 2*time.Hour)
-			is.Credentials.ExpirationTime = ptr.To(ago(-5 * 24 * time.Hour))
+			is.Credentials.ExpirationTime = new(ago(-5 * 24 * time.Hour))
 		case "us-9":
 			is.Conditions = nil
 		case "eu-4":
 			is.Summary.Redises.Ready, is.Summary.Nodes.Ready = 10, 22
 			is.Attention = []flotillav1.Attention{
-				{Kind: "Redis", Namespace: "lab", Name: "sessions", Reason: "Unschedulable", Since: ptr.To(ago(90 * time.Minute))},
-				{Kind: "Redis", Namespace: "lab", Name: "queue", Reason: "VolumesPending", Since: ptr.To(ago(80 * time.Minute))},
+				{Kind: "Redis", Namespace: "lab", Name: "sessions", Reason: "Unschedulable", Since: new(ago(90 * time.Minute))},
+				{Kind: "Redis", Namespace: "lab", Name: "queue", Reason: "VolumesPending", Since: new(ago(80 * time.Minute))},
 			}
 		}
 		labels := map[string]string{"region": region, "tier": []string{"gold", "silver", "bronze"}[i%5%3]}
@@ -255,10 +254,10 @@ func storyObjects(t *testing.T, names []string) {
 	t.Helper()
 	ctx := context.Background()
 	entry := func(name string, ready metav1.ConditionStatus, reason, message string, since time.Duration, generation int64) flotillav1.RedisClusterStatus {
-		return flotillav1.RedisClusterStatus{ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: reason, Message: message, Since: ptr.To(ago(since)), ObservedGeneration: generation}}
+		return flotillav1.RedisClusterStatus{ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready, Reason: reason, Message: message, Since: new(ago(since)), ObservedGeneration: generation}}
 	}
 	add := func(name string, placement *flotillav1.Placement, fill func(redis *flotillav1.Redis)) {
-		redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 1}, Spec: flotillav1.RedisSpec{Placement: placement, Replicas: ptr.To[int32](3)}}
+		redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 1}, Spec: flotillav1.RedisSpec{Placement: placement, Replicas: new(int32(3))}}
 		must(t, hub.Client.Create(ctx, redis))
 		redis.Status.PlacedIn, redis.Status.ObservedGeneration = names, redis.Generation
 		well := int32(len(names))

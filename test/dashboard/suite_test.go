@@ -133,7 +133,8 @@ func start(t *testing.T, kubeconfig string) *served {
 		if address == "" {
 			t.Fatalf("the dashboard has ended: %s", complaints.String())
 		}
-		return &served{t: t, open: address, base: strings.TrimSuffix(address[:strings.Index(address, "/open")], "/"), process: command.Process}
+		base, _, _ := strings.Cut(address, "/open")
+		return &served{t: t, open: address, base: base, process: command.Process}
 	case <-time.After(patience):
 		t.Fatal("the dashboard has printed no address")
 		return nil

@@ -119,8 +119,10 @@ func TestHealth_of_hub_objects(t *testing.T) {
 		"seen nowhere":   {facts: fleet.Facts{Entries: []fleet.Entry{away}}, want: "Progressing", because: "ClustersUnknown"},
 		"rolling out":    {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}}}, want: "Progressing", because: "RollingOut"},
 		"halted":         {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: us-1"}, want: "Degraded", because: "RolloutHalted: Rollout halted: not ready in time: us-1"},
-		"taken back": {facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}, Reverted: &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}},
-			want: "Degraded", because: "RolloutReverted: Rollout reverted: not ready in time: us-1"},
+		"taken back": {
+			facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}, Reverted: &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}},
+			want:  "Degraded", because: "RolloutReverted: Rollout reverted: not ready in time: us-1",
+		},
 		"rollout paused":              {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}, Paused: true}}, want: "Suspended", because: "RolloutPaused"},
 		"removal held":                {facts: fleet.Facts{Entries: []fleet.Entry{well, held}}, want: "Suspended", because: flotillav1.AnnotationConfirmRemoval},
 		"invalid placement":           {facts: fleet.Facts{Entries: []fleet.Entry{well}, Invalid: errors.New("no")}, want: "Degraded", because: flotillav1.ReasonPlacementInvalid},

@@ -170,6 +170,11 @@ func (p *copyPass) apply(ctx context.Context, found fleet.Object) (time.Duration
 	default:
 		return p.refuse(flotillav1.ReasonNameConflict, "The cluster has an object with this name that is not a copy of this one")
 	}
+	return p.update(ctx, found, want)
+}
+
+// update gives an existing copy the desired spec and metadata, if it differs and may change now.
+func (p *copyPass) update(ctx context.Context, found fleet.Object, want fleet.Effective) (time.Duration, error) {
 	want, drifted, err := p.concede(found, want)
 	if err != nil {
 		return 0, err
