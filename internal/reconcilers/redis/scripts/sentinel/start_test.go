@@ -181,16 +181,18 @@ func TestProbes(t *testing.T) {
 		live, ready bool
 		says        string
 	}{
-		"a primary":             {"PONG", "role:master", true, true, ""},
-		"a replica in sync":     {"PONG", sync, true, true, ""},
-		"a replica that copies": {"PONG", "role:slave\nmaster_link_status:down\nmaster_sync_in_progress:1\nslave_priority:100\nmaster_link_down_since_seconds:1", true, false, "copying"},
+		"a primary":         {"PONG", "role:master", true, true, ""},
+		"a replica in sync": {"PONG", sync, true, true, ""},
+
+		"a replica that copies":                   {"PONG", "role:slave\nmaster_link_status:down\nmaster_sync_in_progress:1\nslave_priority:100\nmaster_link_down_since_seconds:1", true, false, "copying"},
 		"a replica that was in sync a moment ago": {"PONG", "role:slave\nmaster_link_status:down\nslave_priority:100\nmaster_link_down_since_seconds:29", true, true, ""},
 		"a replica that was in sync long ago":     {"PONG", "role:slave\nmaster_link_status:down\nslave_priority:100\nmaster_link_down_since_seconds:30", true, false, "not in sync"},
 		"a replica that never was":                {"PONG", "role:slave\nmaster_link_status:down\nslave_priority:0\nmaster_link_down_since_seconds:1", true, false, "not in sync"},
 		"a replica that never had a link":         {"PONG", "role:slave\nmaster_link_status:down\nslave_priority:100\nmaster_link_down_since_seconds:-1", true, false, "not in sync"},
-		"a server that loads":                     {"LOADING Redis is loading the dataset in memory", "", true, false, "loading"},
-		"a full disk":                             {"MISCONF Errors writing to the AOF file", "role:master", true, false, "writes are refused"},
-		"no answer":                               {"", "", false, false, "does not answer"},
+
+		"a server that loads": {"LOADING Redis is loading the dataset in memory", "", true, false, "loading"},
+		"a full disk":         {"MISCONF Errors writing to the AOF file", "role:master", true, false, "writes are refused"},
+		"no answer":           {"", "", false, false, "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, "1")
