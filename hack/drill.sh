@@ -43,10 +43,10 @@ fuzz ./internal/clusters/registration FuzzParseArgoCD
 fuzz ./internal/reconcilers/nodepool/ownership FuzzRecord
 drill ./config 30m '^TestHelmDrill$'
 drill ./internal/clusters/pool 1h '^Test(Pool_does_not_grow_when_members_come_and_go|Permission_.*|FaultsDrill_memory)$'
-drill ./internal/fleet 1h '^TestWaves_(any_course|need_each_of_their_rules)$'
+drill ./internal/fleet 1h '^TestWaves_(any_course|need_each_of_their_rules|do_not_wait_after_an_edit_that_is_taken_back)$'
 drill ./internal/reconcilers/nodepool/ownership 1h '^Test(Property_the_order_of_events_does_not_matter|Property_pools_that_select_by_labels_of_pools_come_to_an_end)$'
 drill ./internal/plugin 30m '^TestFiguresDrill$'
 drill ./internal/reconcilers/nodepool 1h '^TestSetup_a_large_pool$'
-drill ./test/scale 1h '^Test(Storm|ThousandMembers)$'
+drill ./test/scale 1h '^Test(Storm|ThousandMembers|ThousandMembers_in_waves)$'
 drill ./test/fleet 7h .
 [[ $picked ]] || die "no drill matches '$RUN'"

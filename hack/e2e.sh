@@ -184,7 +184,7 @@ up() {
 	local i name pids=() failed='' BEGAN=$SECONDS
 	check
 	mkdir -p "$E2E_DIR/logs"
-	"$ROOT/hack/build.sh" "${BINARIES[@]}" || cannot 'building what nodes consist of, as told above'
+	"$ROOT/hack/build.sh" "${BINARIES[@]}" || cannot 'building what nodes consist of, see above'
 	[[ -x $BIN/manager ]] || die 'there is no bin/manager: make build'
 	title "Starting a hub and $((${#CLUSTERS[@]} - 1)) members with real nodes in ${E2E_DIR/#"$ROOT/"/}"
 	"$ROOT/hack/e2e-images.sh" >"$E2E_DIR/logs/images.log" 2>&1 &
