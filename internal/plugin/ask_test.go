@@ -23,6 +23,10 @@ func knownMember(t *testing.T, name string, uid types.UID) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       flotillav1.MemberClusterSpec{SecretRef: flotillav1.SecretReference{Namespace: flotillav1.RegistrationNamespace, Name: name}},
 	}
+	// The manager of another test may have ended before it removed one of that name.
+	if err := client.IgnoreNotFound(hubServer.Client.Delete(context.Background(), member)); err != nil {
+		t.Fatal(err)
+	}
 	if err := hubServer.Client.Create(context.Background(), member); err != nil {
 		t.Fatal(err)
 	}

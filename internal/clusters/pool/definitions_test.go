@@ -251,8 +251,11 @@ func testFirst(t *testing.T, member *testenv.Cluster) {
 	f.Expect(snapshot.Lacks["Redis"]).To(ContainElements(clusters.MissingField{Path: "spec.podMetadata"}, HaveField("Path", "spec.updateStrategy")))
 	f.Expect(snapshot.Lacks["NodePool"]).To(ConsistOf(HaveField("Path", "spec.reporting")))
 	f.Expect(snapshot.LacksStatus).To(Equal(map[string][]string{
-		"NodePool": {"status.choice", "status.departing", "status.recreated", "status.requested", "status.rollout", "status.trials", "status.utilization"},
-		"Redis":    {"status.choice", "status.departing", "status.recreated", "status.rollout", "status.trials"},
+		"NodePool": {"status.change", "status.choice", "status.departing", "status.recreated", "status.requested", "status.rollout", "status.trials", "status.utilization"},
+		"Redis": {
+			"status.change", "status.choice", "status.clusters[].failovers", "status.clusters[].lastFailoverTime", "status.clusters[].primary",
+			"status.departing", "status.failovers", "status.lastFailoverTime", "status.primaryEpoch", "status.recreated", "status.rollout", "status.trials",
+		},
 	}))
 	f.Expect(f.definition("NodePool").Annotations).To(HaveKeyWithValue(flotillav1.AnnotationCRDRevision, "1"), "nothing is written")
 	f.unregister(secret)

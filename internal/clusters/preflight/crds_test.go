@@ -130,8 +130,8 @@ func TestDefinitions_are_compared_to_the_bottom(t *testing.T) {
 // upgraded. The number is in a marker of the type.
 func TestDefinitions_have_a_number_for_each_schema(t *testing.T) {
 	for kind, want := range map[string]string{
-		"NodePool": "7 c0a157626b0c",
-		"Redis":    "8 f22bb47b0ba8",
+		"NodePool": "7 7cb1adc1ce47",
+		"Redis":    "8 f8f640f716b2",
 	} {
 		own, _ := ofKind(t, kind)
 		document, err := json.Marshal(own.object.Spec)
