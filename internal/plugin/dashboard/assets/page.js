@@ -63,9 +63,15 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
 document.addEventListener("htmx:after:swap", tellAges);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) lastBeat = Date.now(); });
 
+// A page that was asleep or busy has not listened, which says nothing about the server.
+let looked = Date.now();
+
 setInterval(() => {
   tellAges();
-  if (!document.hidden && Date.now() - lastBeat > 15000) tellLost(true);
+  const now = Date.now();
+  if (now - looked > 10000) lastBeat = now;
+  looked = now;
+  if (!document.hidden && now - lastBeat > 15000) tellLost(true);
 }, 5000);
 
 document.addEventListener("click", async event => {
