@@ -169,7 +169,7 @@ func rollUpOf(object client.Object) rollUp {
 			}
 			r.add(entry.Ready, entry.Replicas, entry.ReadyReplicas)
 		}
-		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials = nil, "", nil, nil, nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change = nil, "", nil, nil, nil, nil
 		r.written = status
 		return r
 	case *flotillav1.NodePool:
@@ -181,7 +181,7 @@ func rollUpOf(object client.Object) rollUp {
 		for _, entry := range status.Clusters {
 			r.add(entry.Ready, entry.NodeCount, entry.ReadyNodes)
 		}
-		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials = nil, "", nil, nil, nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change = nil, "", nil, nil, nil, nil
 		r.written = status
 		return r
 	}
