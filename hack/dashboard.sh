@@ -18,13 +18,12 @@ if ! have_browser; then
 	say 'dashboard: SKIPPED: there is no Chromium, and apt-get could not install it'
 	exit 75
 fi
-cd "$ROOT/test/dashboard"
 case ${1:-} in
-test) go test -timeout 8m . ;;
+test) go -C "$ROOT/test/dashboard" test -timeout 8m . ;;
 screenshots)
-	folder=$ROOT/${2:-.screenshots}
-	mkdir -p "$folder"
-	go test -timeout 9m -run '^TestScreenshots$' . -args -screenshots "$folder"
+	mkdir -p "${2:-$ROOT/.screenshots}"
+	folder=$(cd "${2:-$ROOT/.screenshots}" && pwd)
+	go -C "$ROOT/test/dashboard" test -timeout 9m -run '^TestScreenshots$' . -args -screenshots "$folder"
 	install -m 644 "$folder/fleet-1440-light.png" "$ROOT/docs/dashboard-fleet.png"
 	install -m 644 "$folder/object-1440-dark.png" "$ROOT/docs/dashboard-object.png"
 	install -m 644 "$folder/fleet-390-dark.png" "$ROOT/docs/dashboard-narrow.png"

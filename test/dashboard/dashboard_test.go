@@ -69,6 +69,20 @@ func TestDashboard_shows_a_member_that_stops_answering(t *testing.T) {
 	on.quiet()
 }
 
+// The screen why asks the member: it follows the copy down to the node, and compares its spec with that of the hub.
+func TestDashboard_explains_a_copy(t *testing.T) {
+	on := onStory(t).browse(1440, 900, false)
+	on.visit("/why/eu-1/redis/shop/cache")
+	on.settled()
+	said := eval[string](on, `document.getElementById("answer").innerText`)
+	for _, want := range []string{"StatefulSet cache", "2/3 Pods ready", "Pod cache-2", "ImagePullBackOff", "Node node-2", "KubeletReady", "replicas 3 → 2"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the screen does not say %q:\n%s", want, said)
+		}
+	}
+	on.quiet()
+}
+
 // The page is of use for a thousand members: what it costs is bounded.
 func TestDashboard_is_small_and_fast_with_a_thousand_members(t *testing.T) {
 	thousand(t)

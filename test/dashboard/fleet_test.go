@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -207,6 +208,7 @@ func makeStory(t *testing.T) {
 	must(t, member.Client.Get(ctx, client.ObjectKey{Name: "kube-system"}, system))
 	names := storyMembers(t, string(system.UID))
 	storyObjects(t, names)
+	storyCopy(t)
 	storyEvents(t)
 }
 
@@ -318,6 +320,43 @@ func halt(redis *flotillav1.Redis, names []string, entry func(string, metav1.Con
 	redis.Status.Conditions[1] = condition(flotillav1.ConditionFullyReady, metav1.ConditionFalse, flotillav1.ReasonClustersNotReady, "Not ready in ap-1, ap-3, eu-1", 41*time.Minute)
 	redis.Status.Conditions[4] = condition(flotillav1.ConditionProgressing, metav1.ConditionFalse, flotillav1.ReasonRolloutHalted, "3 clusters failed: ap-1, ap-3, eu-1", 25*time.Minute)
 	redis.Status.Conditions = append(redis.Status.Conditions, condition(flotillav1.ConditionStalled, metav1.ConditionTrue, flotillav1.ReasonRolloutHalted, "3 clusters failed: ap-1, ap-3, eu-1", 25*time.Minute))
+}
+
+// storyCopy makes what eu-1 has of shop/cache: somebody there scaled it down, and the image of a Pod cannot be pulled.
+func storyCopy(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache"}, Spec: flotillav1.RedisSpec{Image: "redis:8.4", Replicas: new(int32(2))}}
+	must(t, member.Client.Create(ctx, redis))
+	redis.Status.Conditions = []metav1.Condition{condition(flotillav1.ConditionReady, metav1.ConditionFalse, "ImageUnavailable", "Pod cache-2: back-off pulling image \"redis:8.9\": not found", 41*time.Minute)}
+	must(t, member.Client.Status().Update(ctx, redis))
+
+	labels := map[string]string{flotillav1.LabelRedis: "cache"}
+	containers := []corev1.Container{{Name: "redis", Image: "redis:8.9"}}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cache"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: containers}},
+	}}
+	must(t, member.Client.Create(ctx, set))
+	set.Status.Replicas, set.Status.ReadyReplicas = 3, 2
+	must(t, member.Client.Status().Update(ctx, set))
+	for i := range 3 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i)}}
+		must(t, member.Client.Create(ctx, node))
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastTransitionTime: ago(30 * time.Hour)}}
+		must(t, member.Client.Status().Update(ctx, node))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("cache-", i), Labels: labels}, Spec: corev1.PodSpec{NodeName: node.Name, Containers: containers}}
+		must(t, member.Client.Create(ctx, pod))
+		ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(30 * time.Hour)}
+		pod.Status.Phase = corev1.PodRunning
+		if i == 2 {
+			pod.Status.Phase, ready.Status, ready.LastTransitionTime = corev1.PodPending, corev1.ConditionFalse, ago(41*time.Minute)
+			waiting := &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "back-off pulling image \"redis:8.9\": not found"}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "redis", State: corev1.ContainerState{Waiting: waiting}}}
+		}
+		pod.Status.Conditions = []corev1.PodCondition{ready}
+		must(t, member.Client.Status().Update(ctx, pod))
+	}
 }
 
 // storyEvents makes the events of the story, and the Lease of a manager.
