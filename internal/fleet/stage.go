@@ -48,6 +48,10 @@ func (w Waves) trial(turn Turn, now time.Time) Trial {
 		if turn.alive() && turn.shown() && seen.Rollout == w.Template && !seen.Recorded && seen.PreviousHash != "" && !seen.Settled() {
 			return Trial{Hash: seen.Hash, Since: seen.ChangedAt}
 		}
+		if turn.alive() && turn.shown() && seen.Tried && now.Sub(seen.ChangedAt) < w.Soak {
+			// Its trial ended early: it left the placement, and came back.
+			return Trial{Hash: seen.Hash, Since: seen.ChangedAt.UTC()}
+		}
 		return Trial{}
 	case turn.Trial.Hash == passedOver:
 		if turn.Copy == nil && !turn.Absent || turn.takes() && turn.fit() && !turn.returns() {

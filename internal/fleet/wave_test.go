@@ -244,6 +244,11 @@ var wavesTests = map[string]struct {
 		turns: []Turn{turn("a", took(2*time.Minute), func(t *Turn) { t.Copy.Tried, t.Trial = true, Trial{Since: waveTime.Add(-30 * time.Second)} }), turn("b")},
 		want:  Wave{Held: []string{"b"}, Recheck: 8 * time.Minute}, tried: []string{"a"},
 	},
+	"a change soaks in a cluster that left the placement and came back": {
+		waves: Waves{Template: "t2", Batch: 2, Deadline: time.Minute, Soak: 10 * time.Minute},
+		turns: []Turn{turn("a", took(2*time.Minute), func(t *Turn) { t.Copy.Tried, t.Trial = true, Trial{} }), turn("b")},
+		want:  Wave{Held: []string{"b"}, Recheck: 8 * time.Minute}, tried: []string{"a"},
+	},
 	"a change has soaked": {
 		waves: Waves{Template: "t2", Batch: 2, Deadline: time.Minute, Soak: 10 * time.Minute},
 		turns: []Turn{turn("a", took(10*time.Minute)), turn("b")},
