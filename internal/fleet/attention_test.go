@@ -8,15 +8,16 @@ import (
 	"testing"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 func TestCutAttention_drops_no_orphan(t *testing.T) {
 	items := func(orphans, unwell int) (all []flotillav1.Attention) {
 		for i := range unwell {
-			all = append(all, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprint("unwell-", i), Reason: flotillav1.ReasonPending, Since: Moment(noon)})
+			all = append(all, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprint("unwell-", i), Reason: flotillav1.ReasonPending, Since: sanitize.Moment(noon)})
 		}
 		for i := range orphans {
-			all = append(all, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprint("orphan-", i), Reason: flotillav1.ReasonOrphaned, Since: Moment(noon)})
+			all = append(all, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprint("orphan-", i), Reason: flotillav1.ReasonOrphaned, Since: sanitize.Moment(noon)})
 		}
 		return all
 	}

@@ -106,22 +106,6 @@ func copyWith(t testing.TB, kind Kind, object Object) (Effective, Object) {
 	return want, copied
 }
 
-// benchEntries are the entries of copies that are what they should be.
-func benchEntries(t testing.TB) []Entry {
-	t.Helper()
-	redis := benchRedis()
-	want, copied := copyWith(t, Redis, redis)
-	entries := make([]Entry, 0, 100)
-	for _, member := range benchMembers() {
-		seen := CopyOf(Redis, copied)
-		seen.ObservedGeneration = seen.Generation
-		entries = append(entries, EntryOf(Observation{
-			Name: member.Name, Fate: FateApply, Member: &member, Copy: seen, Want: want, Outcome: Outcome{Generation: redis.Generation},
-		}, redis.Generation, waveTime))
-	}
-	return entries
-}
-
 // TestAllocations_when_nothing_changes bounds what the parts of a pass allocate when the copy is what it should be.
 func TestAllocations_when_nothing_changes(t *testing.T) {
 	redis, pool, members, cache := benchRedis(), benchPool(), benchMembers(), &SpecCache{}
@@ -134,7 +118,6 @@ func TestAllocations_when_nothing_changes(t *testing.T) {
 	wantRedis, copiedRedis := copyWith(t, Redis, redis)
 	wantPool, copiedPool := copyWith(t, NodePool, pool)
 	carried := func(Member) (string, bool) { return "", false }
-	facts := Facts{Generation: 7, HasPlacement: true, Entries: benchEntries(t)}
 	covered := func(want Effective, spec any) {
 		if differs, err := Uncovered(want.Spec, spec); err != nil || len(differs) > 0 {
 			t.Fatal(differs, err)
@@ -153,13 +136,12 @@ func TestAllocations_when_nothing_changes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 0},
-		"a member with the whole schema":  {func() { wantRedis.Fit(nil) }, 0},
-		"the choice, about one member":    {func() { choice.Takes(members[0], true) }, 0},
-		"who leaves, among 100":           {func() { Departures(redis, choice, redis.Status.PlacedIn, members, carried) }, 4},
-		"comparing a Redis":               {func() { covered(wantRedis, Redis.Spec(copiedRedis)) }, 32},
-		"comparing a NodePool":            {func() { covered(wantPool, NodePool.Spec(copiedPool)) }, 18},
-		"reading a copy":                  {func() { CopyOf(Redis, copiedRedis) }, 3},
-		"the conditions for 100 clusters": {func() { Conditions(facts) }, 30},
+		"a member with the whole schema": {func() { wantRedis.Fit(nil) }, 0},
+		"the choice, about one member":   {func() { choice.Takes(members[0], true) }, 0},
+		"who leaves, among 100":          {func() { Departures(redis, choice, redis.Status.PlacedIn, members, carried) }, 4},
+		"comparing a Redis":              {func() { covered(wantRedis, Redis.Spec(copiedRedis)) }, 32},
+		"comparing a NodePool":           {func() { covered(wantPool, NodePool.Spec(copiedPool)) }, 18},
+		"reading a copy":                 {func() { CopyOf(Redis, copiedRedis) }, 3},
 	} {
 		if got := testing.AllocsPerRun(100, tc.run); got > tc.most {
 			t.Errorf("%s: %.0f allocations, want at most %.0f", name, got, tc.most)
@@ -304,15 +286,5 @@ func BenchmarkEntryOf(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		EntryOf(Observation{Name: member.Name, Fate: FateApply, Member: &member, Copy: seen, Want: want, Previous: &previous}, redis.Generation, waveTime)
-	}
-}
-
-func BenchmarkConditions(b *testing.B) {
-	facts := Facts{Generation: 7, HasPlacement: true, Entries: benchEntries(b)}
-	b.ReportAllocs()
-	for b.Loop() {
-		if conditions := Conditions(facts); conditions[0].Status != metav1.ConditionTrue {
-			b.Fatal(conditions)
-		}
 	}
 }

@@ -142,3 +142,31 @@ func Names(value string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// HadCopy reports whether the published status of a hub object proves that there was a copy in a cluster. After a restart
+// this is the only evidence.
+func HadCopy(kind Kind, object Object, clusterName string) bool {
+	if _, recorded := RecreatedAt(object, clusterName); recorded {
+		// The published entry may describe the earlier copy.
+		return false
+	}
+	readyListed := false
+	for _, entry := range kind.Entries(object) {
+		if entry.Name == clusterName {
+			return entry.ObservedGeneration > 0
+		}
+		readyListed = readyListed || entry.Ready == metav1.ConditionTrue
+	}
+	// Entries that are ready are omitted first from a list that is too long.
+	return readyListed && object.GetFleetStatus().ClustersOmitted > 0
+}
+
+// RecreatedAt returns when the copy in a cluster was found missing, and whether this is recorded and not acknowledged.
+func RecreatedAt(object flotillav1.Placeable, clusterName string) (time.Time, bool) {
+	recreated := object.GetFleetStatus().Recreated
+	i, found := slices.BinarySearchFunc(recreated, clusterName, func(r flotillav1.Recreation, name string) int { return strings.Compare(r.Name, name) })
+	if !found {
+		return time.Time{}, false
+	}
+	return recreated[i].Time.Time, true
+}

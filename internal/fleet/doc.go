@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleet contains the rules of placement and roll-up: which members get a copy of a hub object, the desired spec
-// of each copy, and the conditions that result from all copies. It performs no I/O.
+// of each copy, which of them may change, and the status entry of each. It performs no I/O.
 //
 // Placement and roll-up call the same functions, so that the copies in the members and the status on the hub are
 // always consistent:
@@ -12,7 +12,8 @@
 //	FateOf      decides whether a copy is applied, kept or removed
 //	Waves       decides which members may take a change, by the evidence of copies and Trials
 //	EntryOf     returns the status entry of one member
-//	Conditions  aggregates all entries
+//
+// Package conditions adds the entries up, and package sanitize limits what members report.
 //
 // All of them are pure, except for three types that keep state and are safe for concurrent use:
 //

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // MaxEntries is the number of clusters that a hub object lists.
@@ -86,7 +88,7 @@ func EntryOf(o Observation, generation int64, now time.Time) Entry {
 		entry.fromAbsence(o, generation)
 	}
 	entry.Name = o.Name
-	entry.Since = Moment(now)
+	entry.Since = sanitize.Moment(now)
 	if o.Previous != nil {
 		if o.Previous.Ready == entry.Ready && o.Previous.Since != nil {
 			entry.Since = o.Previous.Since.DeepCopy()
@@ -107,7 +109,7 @@ func (e *Entry) fromAbsence(o Observation, generation int64) {
 		e.Applied = false
 		return
 	}
-	e.Reason, e.Message = cmp.Or(o.Member.Reason, flotillav1.ReasonClusterNotReady), Clip(o.Member.Message)
+	e.Reason, e.Message = cmp.Or(o.Member.Reason, flotillav1.ReasonClusterNotReady), sanitize.Clip(o.Member.Message)
 }
 
 // fromCopy fills the entry of a visible member.
@@ -123,7 +125,7 @@ func (e *Entry) fromCopy(o Observation, generation int64) {
 			e.Progressing = false
 			e.Reason, e.Message = flotillav1.ReasonRemovalHeld, "More copies would be removed at once than the budget allows"
 		case o.Outcome.Reason != "" && o.Outcome.Generation == generation:
-			e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
+			e.Reason, e.Message = o.Outcome.Reason, sanitize.Clip(o.Outcome.Message)
 		case !o.Member.Writable:
 			e.Message = "The copy is removed when the member is no longer paused or frozen"
 		case o.Copy != nil && o.Copy.Deleting:
@@ -159,8 +161,8 @@ func (e *Entry) whileDeleting(ready *metav1.Condition) {
 	if ready == nil || ready.Status == metav1.ConditionTrue {
 		return
 	}
-	reason := Reason(ready.Reason)
-	e.Message = Clip(fmt.Sprintf("The copy is being removed; in the member: %s: %s", reason, ready.Message))
+	reason := sanitize.Reason(ready.Reason)
+	e.Message = sanitize.Clip(fmt.Sprintf("The copy is being removed; in the member: %s: %s", reason, ready.Message))
 	if reason == flotillav1.ReasonPaused || reason == flotillav1.ReasonDryRun {
 		e.Reason = reason
 	}
@@ -173,10 +175,10 @@ func (e *Entry) carriesSpec(o Observation, generation int64) bool {
 	switch {
 	case o.WantError != nil:
 		e.Failed = true
-		e.Reason, e.Message = flotillav1.ReasonOverrideInvalid, Clip(sentence(o.WantError))
+		e.Reason, e.Message = flotillav1.ReasonOverrideInvalid, sanitize.Clip(text.Sentence(o.WantError))
 	case failed:
 		e.Applied, e.Failed = false, true
-		e.Reason, e.Message = o.Outcome.Reason, Clip(o.Outcome.Message)
+		e.Reason, e.Message = o.Outcome.Reason, sanitize.Clip(o.Outcome.Message)
 	case !e.Applied && !o.Member.Writable:
 		e.pending("The member is paused or frozen: nothing is written to it")
 	case !e.Applied && o.Kept:
@@ -216,16 +218,7 @@ func (e *Entry) fromReady(c *Copy) {
 		e.Ready = metav1.ConditionTrue
 		return
 	}
-	e.Reason, e.Message = Reason(c.Ready.Reason), Clip(c.Ready.Message)
-}
-
-// sentence capitalises an error so that it can begin a message.
-func sentence(err error) string {
-	text := err.Error()
-	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
-		return fmt.Sprintf("%c%s", text[0]-'a'+'A', text[1:])
-	}
-	return text
+	e.Reason, e.Message = sanitize.Reason(c.Ready.Reason), sanitize.Clip(c.Ready.Message)
 }
 
 // Well reports whether a cluster is ready and needs no mention in conditions.

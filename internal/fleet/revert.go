@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // maxFailedSpecs is the number of specs that a record of a revert lists at most, the limit of the schema.
@@ -125,7 +127,7 @@ func NewRevert(change *flotillav1.Change, wave Wave, turns []Turn, revision stri
 	taken := change.DeepCopy()
 	taken.Revert = &flotillav1.Revert{
 		Since: metav1.NewMicroTime(now.UTC().Truncate(time.Microsecond)), Revision: revision, SpecHashes: hashes[:min(len(hashes), maxFailedSpecs)],
-		Message: Clip("Not ready in time: " + Join(failed)),
+		Message: sanitize.Clip("Not ready in time: " + text.Names(failed)),
 	}
 	return taken
 }
@@ -138,7 +140,7 @@ func failureOf(turn Turn) string {
 	case turn.Copy.Worse:
 		return turn.Name + " (" + flotillav1.ReasonNodesNotReady + ")"
 	case turn.Copy.Ready != nil && turn.Copy.Ready.Reason != "" && turn.Copy.Ready.Status != metav1.ConditionTrue:
-		return turn.Name + " (" + Reason(turn.Copy.Ready.Reason) + ")"
+		return turn.Name + " (" + sanitize.Reason(turn.Copy.Ready.Reason) + ")"
 	}
 	return turn.Name
 }

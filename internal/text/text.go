@@ -58,3 +58,18 @@ func List(items []string, most int) string {
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(items[:most], ", "), len(items)-most)
 }
+
+// maxNames is the number of names in a message; the others are counted.
+const maxNames = 5
+
+// Names joins names for a message: up to 5, and the number of the others.
+func Names(names []string) string { return List(names, maxNames) }
+
+// Sentence returns what an error says with a capital letter, so that it can begin a message.
+func Sentence(err error) string {
+	text := err.Error()
+	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return text
+}

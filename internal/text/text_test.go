@@ -4,6 +4,7 @@
 package text_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -70,6 +71,20 @@ func TestList(t *testing.T) {
 	for most, want := range map[int]string{1: "a and 2 more", 2: "a, b and 1 more", 3: "a, b, c", 9: "a, b, c"} {
 		if got := text.List(names, most); got != want {
 			t.Errorf("List of %d: %q, want %q", most, got, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	if got := text.Names([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a, b, c, d, e and 2 more" {
+		t.Error(got)
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for said, want := range map[string]string{"": "", "parsing: no": "Parsing: no", "Done": "Done", "5 are left": "5 are left"} {
+		if got := text.Sentence(errors.New(said)); got != want {
+			t.Errorf("Sentence(%q) = %q, want %q", said, got, want)
 		}
 	}
 }

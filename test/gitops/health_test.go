@@ -19,6 +19,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/conditions"
 )
 
 // scripts returns the health checks by kind, as they are in the ConfigMap of Argo CD.
@@ -107,36 +108,36 @@ func TestHealth_of_hub_objects(t *testing.T) {
 	held := coming
 	held.Fate, held.Reason = fleet.FateRemove, flotillav1.ReasonRemovalHeld
 	for name, tc := range map[string]struct {
-		facts   fleet.Facts
+		facts   conditions.Facts
 		change  func(*flotillav1.Redis)
 		want    string
 		because string
 	}{
-		"well":           {facts: fleet.Facts{Entries: []fleet.Entry{well}}, want: "Healthy"},
-		"not ready":      {facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}}, want: "Degraded", because: "us-1 (ReplicasNotReady)"},
-		"becoming ready": {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}}, want: "Progressing", because: "us-1"},
-		"not seen":       {facts: fleet.Facts{Entries: []fleet.Entry{well, away}}, want: "Progressing", because: "Cannot be observed: us-1"},
-		"seen nowhere":   {facts: fleet.Facts{Entries: []fleet.Entry{away}}, want: "Progressing", because: "ClustersUnknown"},
-		"rolling out":    {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}}}, want: "Progressing", because: "RollingOut"},
-		"halted":         {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: us-1"}, want: "Degraded", because: "RolloutHalted: Rollout halted: not ready in time: us-1"},
+		"well":           {facts: conditions.Facts{Entries: []fleet.Entry{well}}, want: "Healthy"},
+		"not ready":      {facts: conditions.Facts{Entries: []fleet.Entry{well, unwell}}, want: "Degraded", because: "us-1 (ReplicasNotReady)"},
+		"becoming ready": {facts: conditions.Facts{Entries: []fleet.Entry{well, coming}}, want: "Progressing", because: "us-1"},
+		"not seen":       {facts: conditions.Facts{Entries: []fleet.Entry{well, away}}, want: "Progressing", because: "Cannot be observed: us-1"},
+		"seen nowhere":   {facts: conditions.Facts{Entries: []fleet.Entry{away}}, want: "Progressing", because: "ClustersUnknown"},
+		"rolling out":    {facts: conditions.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}}}, want: "Progressing", because: "RollingOut"},
+		"halted":         {facts: conditions.Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: us-1"}, want: "Degraded", because: "RolloutHalted: Rollout halted: not ready in time: us-1"},
 		"taken back": {
-			facts: fleet.Facts{Entries: []fleet.Entry{well, unwell}, Reverted: &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}},
+			facts: conditions.Facts{Entries: []fleet.Entry{well, unwell}, Reverted: &flotillav1.Change{Revert: &flotillav1.Revert{Message: "Not ready in time: us-1"}}},
 			want:  "Degraded", because: "RolloutReverted: Rollout reverted: not ready in time: us-1",
 		},
-		"rollout paused":              {facts: fleet.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}, Paused: true}}, want: "Suspended", because: "RolloutPaused"},
-		"removal held":                {facts: fleet.Facts{Entries: []fleet.Entry{well, held}}, want: "Suspended", because: flotillav1.AnnotationConfirmRemoval},
-		"invalid placement":           {facts: fleet.Facts{Entries: []fleet.Entry{well}, Invalid: errors.New("no")}, want: "Degraded", because: flotillav1.ReasonPlacementInvalid},
-		"no cluster chosen":           {facts: fleet.Facts{}, want: "Degraded", because: flotillav1.ReasonNoClusterSelected},
-		"of an earlier generation":    {facts: fleet.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.Generation++ }, want: "Progressing", because: "this generation"},
-		"paused":                      {facts: fleet.Facts{Entries: []fleet.Entry{unwell}}, change: func(r *flotillav1.Redis) { r.Spec.Paused = true }, want: "Suspended", because: "spec.paused"},
-		"being deleted":               {facts: fleet.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.DeletionTimestamp = new(metav1.Now()) }, want: "Progressing", because: "deleted"},
-		"deletion held":               {facts: fleet.Facts{Entries: []fleet.Entry{held}, Deleting: true}, change: func(r *flotillav1.Redis) { r.DeletionTimestamp = new(metav1.Now()) }, want: "Suspended", because: flotillav1.AnnotationConfirmRemoval},
-		"seen by the manager not yet": {facts: fleet.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.Status = flotillav1.RedisStatus{} }, want: "Progressing", because: "not reported"},
+		"rollout paused":              {facts: conditions.Facts{Entries: []fleet.Entry{well, coming}, Wave: fleet.Wave{Held: []string{"us-1"}, Paused: true}}, want: "Suspended", because: "RolloutPaused"},
+		"removal held":                {facts: conditions.Facts{Entries: []fleet.Entry{well, held}}, want: "Suspended", because: flotillav1.AnnotationConfirmRemoval},
+		"invalid placement":           {facts: conditions.Facts{Entries: []fleet.Entry{well}, Invalid: errors.New("no")}, want: "Degraded", because: flotillav1.ReasonPlacementInvalid},
+		"no cluster chosen":           {facts: conditions.Facts{}, want: "Degraded", because: flotillav1.ReasonNoClusterSelected},
+		"of an earlier generation":    {facts: conditions.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.Generation++ }, want: "Progressing", because: "this generation"},
+		"paused":                      {facts: conditions.Facts{Entries: []fleet.Entry{unwell}}, change: func(r *flotillav1.Redis) { r.Spec.Paused = true }, want: "Suspended", because: "spec.paused"},
+		"being deleted":               {facts: conditions.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.DeletionTimestamp = new(metav1.Now()) }, want: "Progressing", because: "deleted"},
+		"deletion held":               {facts: conditions.Facts{Entries: []fleet.Entry{held}, Deleting: true}, change: func(r *flotillav1.Redis) { r.DeletionTimestamp = new(metav1.Now()) }, want: "Suspended", because: flotillav1.AnnotationConfirmRemoval},
+		"seen by the manager not yet": {facts: conditions.Facts{Entries: []fleet.Entry{well}}, change: func(r *flotillav1.Redis) { r.Status = flotillav1.RedisStatus{} }, want: "Progressing", because: "not reported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.facts.Generation, tc.facts.HasPlacement = 3, true
 			redis := &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{Name: "cache", Generation: 3}}
-			redis.Status.Conditions = fleet.Conditions(tc.facts)
+			redis.Status.Conditions = conditions.Of(tc.facts)
 			if tc.change != nil {
 				tc.change(redis)
 			}

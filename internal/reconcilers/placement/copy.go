@@ -20,6 +20,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // copyPass is one pass for one copy.
@@ -252,7 +253,7 @@ func (p *copyPass) want(ctx context.Context, found fleet.Object) (fleet.Effectiv
 	want, unknown := want.Fit(p.lacks)
 	if len(unknown) > 0 {
 		return want, &fleet.Outcome{Reason: flotillav1.ReasonVersionSkew, Message: fmt.Sprintf(
-			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that to the member with an override", fleet.Join(unknown))}, nil
+			"The CRD of the cluster is older and lacks %s: upgrade it, or leave that to the member with an override", text.Names(unknown))}, nil
 	}
 	return want, nil, nil
 }

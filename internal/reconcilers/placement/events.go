@@ -10,6 +10,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // Actions and reasons of events that are not also reasons of conditions.
@@ -61,12 +62,12 @@ func (p *copyPass) sayChanged(before fleet.Object, want fleet.Effective, drifted
 // sayLeft records which members are no longer in the record, and why.
 func (r *Reconciler) sayLeft(hubObject fleet.Object, plan hubPlan) {
 	if len(plan.removed) > 0 {
-		r.say(hubObject, corev1.EventTypeNormal, eventRemoved, actionRemove, fleet.Join(plan.removed), "No copy is left")
+		r.say(hubObject, corev1.EventTypeNormal, eventRemoved, actionRemove, text.Names(plan.removed), "No copy is left")
 	}
 	if len(plan.releasedNames) > 0 {
-		r.say(hubObject, corev1.EventTypeWarning, eventReleased, actionRemove, fleet.Join(plan.releasedNames), "The copy was released and may still exist")
+		r.say(hubObject, corev1.EventTypeWarning, eventReleased, actionRemove, text.Names(plan.releasedNames), "The copy was released and may still exist")
 	}
 	if len(plan.offboarded) > 0 {
-		r.say(hubObject, corev1.EventTypeWarning, eventOffboarded, actionRemove, fleet.Join(plan.offboarded), "The cluster is no longer registered; its copy stays there")
+		r.say(hubObject, corev1.EventTypeWarning, eventOffboarded, actionRemove, text.Names(plan.offboarded), "The cluster is no longer registered; its copy stays there")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 const (
@@ -123,8 +124,8 @@ func (p *copyPass) placed() {
 		p.report(fleet.Outcome{})
 		return
 	}
-	fields := strings.ReplaceAll(fleet.Join(p.conceded), "spec.", "")
+	fields := strings.ReplaceAll(text.Names(p.conceded), "spec.", "")
 	p.reportWithEvent(fleet.Outcome{Reason: flotillav1.ReasonOwnershipFight, Message: fmt.Sprintf(
 		"Something in the cluster keeps changing %s, which is no longer reverted: stop the other writer, or give the field up with leaveToMember: [%s] in an override",
-		fleet.Join(p.conceded), fields)})
+		text.Names(p.conceded), fields)})
 }

@@ -12,6 +12,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
@@ -37,7 +38,7 @@ func (r *Reconciler) recordOrphan(ctx context.Context, hubObject fleet.Object, c
 	}
 	orphan := flotillav1.Attention{
 		Kind: r.Kind.Name, Namespace: hubObject.GetNamespace(), Name: hubObject.GetName(),
-		Reason: flotillav1.ReasonOrphaned, Since: fleet.Moment(r.Clock.Now()),
+		Reason: flotillav1.ReasonOrphaned, Since: sanitize.Moment(r.Clock.Now()),
 	}
 	same := func(item flotillav1.Attention) bool { return fleet.AttentionKey(item) == fleet.AttentionKey(orphan) }
 	if i := slices.IndexFunc(memberCluster.Status.Attention, same); i >= 0 && fleet.IsOrphan(memberCluster.Status.Attention[i]) {

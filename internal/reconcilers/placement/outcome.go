@@ -12,6 +12,8 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // report stores the outcome of the pass in the Table, for roll-up and hub passes.
@@ -39,7 +41,7 @@ func (r *Reconciler) refuseExcess(hubObject fleet.Object, names []string) {
 		}
 	}
 	if len(news) > 0 {
-		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonTooManyClusters, actionPlace, fleet.Join(news), tooManyClusters)
+		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonTooManyClusters, actionPlace, text.Names(news), tooManyClusters)
 	}
 }
 
@@ -48,7 +50,7 @@ const tooManyClusters = "No copy is created: the object is placed in 10000 clust
 
 // reportWithEvent reports an outcome, with an event if its reason is new.
 func (p *copyPass) reportWithEvent(outcome fleet.Outcome) {
-	outcome.Message = fleet.Clip(outcome.Message)
+	outcome.Message = sanitize.Clip(outcome.Message)
 	if before := p.report(outcome); before.Reason != outcome.Reason {
 		p.say(p.hubObject, corev1.EventTypeWarning, outcome.Reason, actionPlace, p.name, outcome.Message)
 	}

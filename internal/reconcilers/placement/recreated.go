@@ -13,6 +13,9 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/conditions"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // recall determines which copy exists or existed, as far as this is known: a missing copy is not created again
@@ -44,7 +47,7 @@ func (p *copyPass) recordedSince(lostAt time.Time) bool {
 func (p *copyPass) missed() bool {
 	missed := p.madeIn != ""
 	if missed && p.Kind.HoldsData {
-		p.madeIn, p.lostAt = "", fleet.Moment(p.Clock.Now()).Time
+		p.madeIn, p.lostAt = "", sanitize.Moment(p.Clock.Now()).Time
 		if p.recordedSince(p.lostAt) {
 			p.lostAt = time.Time{}
 		}
@@ -79,7 +82,7 @@ func sameRecreations(a, b []flotillav1.Recreation) bool {
 // sayRecreated records which copies are created again.
 func (r *Reconciler) sayRecreated(hubObject fleet.Object, names []string) {
 	if len(names) > 0 {
-		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, fleet.Join(names), fleet.RecreatedNote+"; "+fleet.RecreatedAdvice)
+		r.say(hubObject, corev1.EventTypeWarning, flotillav1.ReasonCopyRecreated, actionPlace, text.Names(names), conditions.RecreatedNote+"; "+conditions.RecreatedAdvice)
 	}
 }
 

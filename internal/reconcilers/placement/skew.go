@@ -13,6 +13,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // lacking returns the fields of a kind that a member's schema lacks.
@@ -51,5 +52,5 @@ func (p *copyPass) attemptedBefore(found fleet.Object, desired *unstructured.Uns
 // object, the copy or the member's schema changes, because two writers could otherwise overwrite each other endlessly.
 func (p *copyPass) refuseDropped(fields []string, attempt fleet.Attempt) {
 	p.reportWithEvent(fleet.Outcome{Reason: flotillav1.ReasonFieldDropped, Attempt: attempt, Message: fmt.Sprintf(
-		"The cluster did not store %s as sent: its CRD or an admission webhook drops or changes it", fleet.Join(fields))})
+		"The cluster did not store %s as sent: its CRD or an admission webhook drops or changes it", text.Names(fields))})
 }

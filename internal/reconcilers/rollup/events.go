@@ -14,6 +14,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // Actions and reasons of events that are not also reasons of conditions.
@@ -103,7 +104,7 @@ func (r *Reconciler) sayTransitions(before, after fleet.Object, observed state) 
 	for _, item := range transitions(changes) {
 		// Events with the same regarding and related objects are folded into the first one.
 		related := &corev1.ObjectReference{APIVersion: flotillav1.GroupVersion.String(), Kind: flotillav1.KindMemberCluster, Name: item.names[0]}
-		r.Events.Eventf(regarding, related, item.eventType, item.reason, actionRollUp, "%s: %s", fleet.Join(item.names), item.note)
+		r.Events.Eventf(regarding, related, item.eventType, item.reason, actionRollUp, "%s: %s", text.Names(item.names), item.note)
 	}
 	// These events describe the hub object itself, so they have no related cluster.
 	own := []string{flotillav1.ReasonPlacementInvalid, flotillav1.ReasonNoClusterSelected, flotillav1.ReasonNoPlacement}

@@ -11,6 +11,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 // row is the contribution of one cluster to the totals of a hub object. Rows are immutable.
@@ -134,9 +135,9 @@ func replicasOf(seen *cluster, shown any) int32 {
 	}
 	for _, numbers := range []any{seen.numbers, seen.kept} {
 		if seen, ok := numbers.(redisNumbers); ok {
-			return fleet.Count(seen.asked)
+			return sanitize.Count(seen.asked)
 		}
 	}
 	last, _ := shown.(redisNumbers)
-	return cmp.Or(fleet.Count(last.replicas), 1)
+	return cmp.Or(sanitize.Count(last.replicas), 1)
 }

@@ -21,6 +21,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 // rebuilt makes the next report compute and sum up all rows.
@@ -186,7 +187,7 @@ func TestSums_are_what_adding_up_all_lists_gives(t *testing.T) {
 		var want corev1.ResourceList
 		var wantGroups []flotillav1.NodeGroup
 		for i := range lists {
-			want, wantGroups = fleet.AddResources(want, lists[i]), fleet.AddGroups(wantGroups, grouped[i])
+			want, wantGroups = sanitize.AddResources(want, lists[i]), sanitize.AddGroups(wantGroups, grouped[i])
 		}
 		text := func(list corev1.ResourceList) string {
 			data, err := json.Marshal(list)

@@ -15,6 +15,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/conditions"
 )
 
 // stuckAfter is how long an object counts as progressing while neither its generation nor its cluster counts change.
@@ -52,7 +53,7 @@ type tally struct {
 
 // standing is the state of one hub object.
 type standing struct {
-	state      fleet.State
+	state      conditions.State
 	generation int64
 	counts     flotillav1.ClusterCounts
 	// since is when the other fields last changed.
@@ -70,7 +71,7 @@ func (t *tally) note(key fleet.ObjectKey, hubObject fleet.Object) {
 	if t == nil {
 		return
 	}
-	now := standing{state: fleet.StateOf(*hubObject.GetConditions()), generation: hubObject.GetGeneration()}
+	now := standing{state: conditions.StateOf(*hubObject.GetConditions()), generation: hubObject.GetGeneration()}
 	if counts := hubObject.GetFleetStatus().ClusterCounts; counts != nil {
 		now.counts = *counts
 	}
@@ -123,18 +124,18 @@ func (t *tally) publish(ctx context.Context) error {
 
 // objectCounts returns the number of hub objects by state. An object that makes no progress for long counts as
 // degraded.
-func (t *tally) objectCounts() map[string]map[fleet.State]int {
-	counts := map[string]map[fleet.State]int{}
+func (t *tally) objectCounts() map[string]map[conditions.State]int {
+	counts := map[string]map[conditions.State]int{}
 	for _, kind := range Kinds() {
-		counts[kind.Name] = map[fleet.State]int{}
+		counts[kind.Name] = map[conditions.State]int{}
 	}
 	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, found := range t.objects {
 		state := found.state
-		if state == fleet.StateProgressing && now.Sub(found.since) >= stuckAfter {
-			state = fleet.StateDegraded
+		if state == conditions.StateProgressing && now.Sub(found.since) >= stuckAfter {
+			state = conditions.StateDegraded
 		}
 		counts[key.Kind][state]++
 	}
@@ -201,7 +202,7 @@ func (c *tallyCollector) Collect(series chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 	for t := range c.tallies {
 		for kind, counts := range t.objectCounts() {
-			for _, state := range fleet.States() {
+			for _, state := range conditions.States() {
 				series <- prometheus.MustNewConstMetric(c.objects, prometheus.GaugeValue, float64(counts[state]), kind, string(state))
 			}
 		}

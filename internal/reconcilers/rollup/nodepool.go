@@ -6,6 +6,7 @@ package rollup
 import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 // The values of the status number of a NodePool, the worst one first.
@@ -166,10 +167,10 @@ func publishable(status int32) int32 {
 func nodePoolEntry(status int32, counts flotillav1.NodePoolCounts) flotillav1.NodePoolClusterStatus {
 	return flotillav1.NodePoolClusterStatus{
 		Status:       publishable(status),
-		NodeCount:    fleet.Count(counts.NodeCount),
-		ReadyNodes:   fleet.Count(counts.ReadyNodes),
-		UpdatedNodes: fleet.Count(counts.UpdatedNodes),
-		Allocatable:  fleet.Resources(counts.Allocatable),
+		NodeCount:    sanitize.Count(counts.NodeCount),
+		ReadyNodes:   sanitize.Count(counts.ReadyNodes),
+		UpdatedNodes: sanitize.Count(counts.UpdatedNodes),
+		Allocatable:  sanitize.Resources(counts.Allocatable),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
@@ -39,7 +40,7 @@ func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 		}}}
 		f.create(f.member, copies[copyName])
 	}
-	since := fleet.Moment(noon)
+	since := sanitize.Moment(noon)
 	record := func(names ...string) {
 		status(f, f.hub, published, func(m *flotillav1.MemberCluster) {
 			for _, copyName := range names {
@@ -107,7 +108,7 @@ func TestSummary_keeps_orphaned_copies_for_as_long_as_they_are(t *testing.T) {
 func TestCount_report_never_cuts_orphaned_copies_for_others(t *testing.T) {
 	counted := count{orphaned: []flotillav1.Attention{{Kind: "Redis", Name: "given-up", Reason: flotillav1.ReasonOrphaned}}}
 	for i := range 30 {
-		counted.unwell = append(counted.unwell, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprintf("r-%02d", i), Since: fleet.Moment(noon)})
+		counted.unwell = append(counted.unwell, flotillav1.Attention{Kind: "Redis", Name: fmt.Sprintf("r-%02d", i), Since: sanitize.Moment(noon)})
 	}
 	_, attention := counted.report()
 	if len(attention) != 20 || attention[0].Name != "given-up" {

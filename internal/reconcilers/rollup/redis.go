@@ -14,6 +14,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 var redisKind = Kind{
@@ -118,8 +119,8 @@ func (s *redisSums) fill(hubObject fleet.Object, listed []*row) {
 	for _, row := range listed {
 		entry := flotillav1.RedisClusterStatus{ClusterStatus: row.entry.ClusterStatus}
 		if seen, ok := row.shown.(redisNumbers); ok {
-			entry.Replicas, entry.ReadyReplicas, entry.UpdatedReplicas = fleet.Count(seen.replicas), fleet.Count(seen.ready), fleet.Count(seen.updated)
-			entry.Primary, entry.Failovers = seen.primary, fleet.Count(seen.failovers)
+			entry.Replicas, entry.ReadyReplicas, entry.UpdatedReplicas = sanitize.Count(seen.replicas), sanitize.Count(seen.ready), sanitize.Count(seen.updated)
+			entry.Primary, entry.Failovers = seen.primary, sanitize.Count(seen.failovers)
 			if seen.last > 0 {
 				entry.LastFailoverTime = &metav1.Time{Time: time.Unix(seen.last, 0)}
 			}
@@ -129,7 +130,7 @@ func (s *redisSums) fill(hubObject fleet.Object, listed []*row) {
 }
 
 // add adds a counter from a member with a factor.
-func add(sum *int64, value, times int32) { *sum += int64(fleet.Count(value)) * int64(times) }
+func add(sum *int64, value, times int32) { *sum += int64(sanitize.Count(value)) * int64(times) }
 
 // total returns a sum, clamped to what can be published.
 func total(sum int64) int32 { return int32(min(sum, math.MaxInt32)) }

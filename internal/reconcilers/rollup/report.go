@@ -14,6 +14,8 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/conditions"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 // Kind extends a kind with the roll-up of its numbers.
@@ -69,7 +71,7 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 	}
 	observed.view.ledger.sums.fill(hubObject, listed)
 
-	conditions := fleet.Conditions(fleet.Facts{
+	found := conditions.Of(conditions.Facts{
 		Generation:      generation,
 		HasPlacement:    hubObject.GetPlacement() != nil,
 		Deleting:        hubObject.GetDeletionTimestamp() != nil,
@@ -84,12 +86,12 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Reverted:        fleet.RevertedChange(hubObject),
 		Recreated:       status.Recreated,
 	})
-	for _, condition := range conditions {
-		condition.LastTransitionTime = *fleet.Moment(now)
+	for _, condition := range found {
+		condition.LastTransitionTime = *sanitize.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)
 	}
 	for _, conditionType := range forPeople() {
-		if apimeta.FindStatusCondition(conditions, conditionType) == nil {
+		if apimeta.FindStatusCondition(found, conditionType) == nil {
 			apimeta.RemoveStatusCondition(hubObject.GetConditions(), conditionType)
 		}
 	}
@@ -107,7 +109,7 @@ func haltOf(wave fleet.Wave, unwell []fleet.Entry, hubObject fleet.Object) strin
 	if wave.Undecided && published != nil && published.Reason == flotillav1.ReasonRolloutHalted {
 		return published.Message
 	}
-	return wave.Halt(unwell)
+	return conditions.Halt(wave, unwell)
 }
 
 // wave returns the progress of a rollout. Placement applies the same rules, and also knows the recently granted

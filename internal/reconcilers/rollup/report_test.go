@@ -20,6 +20,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/clusters/clusterstest"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
 // lagging is a cache that returns an old version of an object.
@@ -200,7 +201,7 @@ func TestCount_report_puts_the_longest_unwell_first(t *testing.T) {
 	for i := range 30 {
 		item := flotillav1.Attention{Kind: "Redis", Name: fmt.Sprintf("r-%02d", i)}
 		if i > 0 {
-			item.Since = fleet.Moment(noon.Add(-time.Duration(i) * time.Minute))
+			item.Since = sanitize.Moment(noon.Add(-time.Duration(i) * time.Minute))
 		}
 		counted.unwell = append(counted.unwell, item)
 	}

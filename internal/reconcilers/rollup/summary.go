@@ -19,6 +19,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
 
@@ -172,7 +173,7 @@ func (c *count) add(counts *flotillav1.ObjectCounts, kind string, object fleet.O
 	}
 	item := flotillav1.Attention{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName(), Reason: flotillav1.ReasonPending}
 	if ready != nil {
-		item.Reason, item.Since = fleet.Reason(ready.Reason), fleet.When(ready.LastTransitionTime)
+		item.Reason, item.Since = sanitize.Reason(ready.Reason), sanitize.When(ready.LastTransitionTime)
 	}
 	c.unwell = append(c.unwell, item)
 }

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 )
 
-// resourceSums are sums of quantities, as of fleet.AddResources, that also support subtraction.
+// resourceSums are sums of quantities, as of sanitize.AddResources, that also support subtraction.
 type resourceSums map[corev1.ResourceName]*resourceSum
 
 type resourceSum struct {
@@ -22,7 +22,7 @@ type resourceSum struct {
 }
 
 func (s resourceSums) count(list corev1.ResourceList, times int32) {
-	for name, quantity := range fleet.Resources(list) {
+	for name, quantity := range sanitize.Resources(list) {
 		sum := s[name]
 		if sum == nil {
 			sum = &resourceSum{formats: map[resource.Format]int32{}}
@@ -58,10 +58,10 @@ func (s resourceSums) list() corev1.ResourceList {
 		}
 		list[name] = total
 	}
-	return fleet.Resources(list)
+	return sanitize.Resources(list)
 }
 
-// groupSums are sums of node counts, as of fleet.AddGroups, that also support subtraction.
+// groupSums are sums of node counts, as of sanitize.AddGroups, that also support subtraction.
 type groupSums map[string]*groupSum
 
 type groupSum struct {
@@ -71,7 +71,7 @@ type groupSum struct {
 }
 
 func (s groupSums) count(groups []flotillav1.NodeGroup, times int32) {
-	for _, group := range fleet.AddGroups(nil, groups) {
+	for _, group := range sanitize.AddGroups(nil, groups) {
 		sum := s[group.Name]
 		if sum == nil {
 			sum = &groupSum{}
@@ -91,5 +91,5 @@ func (s groupSums) list() []flotillav1.NodeGroup {
 	for name, sum := range s {
 		groups = append(groups, flotillav1.NodeGroup{Name: name, NodeCount: total(sum.nodes), ReadyNodes: total(sum.ready)})
 	}
-	return fleet.AddGroups(nil, groups)
+	return sanitize.AddGroups(nil, groups)
 }

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package conditions
 
 import (
 	"fmt"
@@ -11,6 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
+	"github.com/flotilla-dev/flotilla/internal/text"
 )
 
 // wait describes something that can only continue after a person acts.
@@ -32,20 +35,20 @@ func (f Facts) waits() []wait {
 		waits = append(waits, wait{flotillav1.ReasonRolloutHalted, "Rollout halted: " + lowerFirst(f.Halt)})
 	}
 	if f.InvalidOverride != nil {
-		waits = append(waits, wait{flotillav1.ReasonOverrideInvalid, Clip(sentence(f.InvalidOverride))})
+		waits = append(waits, wait{flotillav1.ReasonOverrideInvalid, sanitize.Clip(text.Sentence(f.InvalidOverride))})
 	}
 	return waits
 }
 
 // Halt returns why the rollout has stopped, or "" if it has not. entries are those of the clusters that are not well, sorted
 // by name.
-func (w Wave) Halt(entries []Entry) string {
+func Halt(w fleet.Wave, entries []fleet.Entry) string {
 	if !w.Halted {
 		return ""
 	}
 	var failed []string
 	for _, name := range w.Failed {
-		i, found := slices.BinarySearchFunc(entries, name, func(e Entry, name string) int { return strings.Compare(e.Name, name) })
+		i, found := slices.BinarySearchFunc(entries, name, func(e fleet.Entry, name string) int { return strings.Compare(e.Name, name) })
 		if found && entries[i].Reason != "" {
 			name = nameWithReason(entries[i])
 		} else if _, unseen := slices.BinarySearch(w.Unseen, name); unseen {
@@ -53,7 +56,7 @@ func (w Wave) Halt(entries []Entry) string {
 		}
 		failed = append(failed, name)
 	}
-	return fmt.Sprintf("Not ready in time: %s; not changed: %s", Join(failed), Join(w.Held))
+	return fmt.Sprintf("Not ready in time: %s; not changed: %s", text.Names(failed), text.Names(w.Held))
 }
 
 // sentences joins the messages of waits and another message, which may be empty.
@@ -79,14 +82,14 @@ func (f Facts) stalled() (metav1.Condition, bool) {
 	if !f.Deleting {
 		switch {
 		case f.Invalid != nil:
-			waits = []wait{{flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))}}
+			waits = []wait{{flotillav1.ReasonPlacementInvalid, sanitize.Clip(text.Sentence(f.Invalid))}}
 		case !f.HasPlacement:
 			waits = []wait{{flotillav1.ReasonNoPlacement, "Set spec.placement to choose the clusters that get a copy"}}
 		}
 		for _, reason := range flotillav1.StallingReasons() {
-			stuck := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse && e.Reason == reason }, nameWithReason)
+			stuck := f.names(func(e fleet.Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse && e.Reason == reason }, nameWithReason)
 			if len(stuck) > 0 {
-				waits = append(waits, wait{reason, "Not ready until a person acts: " + Join(stuck)})
+				waits = append(waits, wait{reason, "Not ready until a person acts: " + text.Names(stuck)})
 			}
 		}
 	}
@@ -99,9 +102,9 @@ func (f Facts) stalled() (metav1.Condition, bool) {
 }
 
 // lowerFirst converts the first letter to lower case, so that a sentence can follow another one.
-func lowerFirst(text string) string {
-	if text == "" {
+func lowerFirst(message string) string {
+	if message == "" {
 		return ""
 	}
-	return strings.ToLower(text[:1]) + text[1:]
+	return strings.ToLower(message[:1]) + message[1:]
 }

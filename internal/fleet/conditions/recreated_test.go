@@ -1,27 +1,31 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package conditions
 
 import (
 	"testing"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 func TestConditions_CopyRecreated(t *testing.T) {
-	entry := Entry{ClusterStatus: flotillav1.ClusterStatus{Name: "eu-1", Ready: "True"}, Fate: FateApply, Visible: true, Applied: true}
-	facts := Facts{HasPlacement: true, Generation: 7, Entries: []Entry{entry}}
-	if got := apimeta.FindStatusCondition(Conditions(facts), flotillav1.ConditionCopyRecreated); got != nil {
+	entry := fleet.Entry{ClusterStatus: flotillav1.ClusterStatus{Name: "eu-1", Ready: "True"}, Fate: fleet.FateApply, Visible: true, Applied: true}
+	facts := Facts{HasPlacement: true, Generation: 7, Entries: []fleet.Entry{entry}}
+	if got := apimeta.FindStatusCondition(Of(facts), flotillav1.ConditionCopyRecreated); got != nil {
 		t.Errorf("no copy was made again, and it says %+v", got)
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "eu-1"} {
 		facts.Recreated = append(facts.Recreated, flotillav1.Recreation{Name: name, Time: metav1.NewTime(noon)})
 	}
-	conditions := Conditions(facts)
+	conditions := Of(facts)
 	got, at := apimeta.FindStatusCondition(conditions, flotillav1.ConditionCopyRecreated), noon.UTC().Format("2006-01-02T15:04:05Z")
 	want := "The copy disappeared and is created again, without its earlier data unless its volumes were kept: a (" + at + "), b (" + at + "), c (" + at + "), d (" + at + "), e (" + at +
 		") and 1 more; restore what is missing, then name the clusters in annotation flotilla.dev/confirm-recreated"

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package sanitize
 
 import (
 	"k8s.io/apimachinery/pkg/util/sets"

@@ -1,7 +1,9 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+// Package sanitize limits what members report before the hub publishes it: texts, reasons, numbers, resources, groups of nodes
+// and times. A member must not make a status of the hub impossible to write, or reach the terminals of people.
+package sanitize
 
 import (
 	"maps"

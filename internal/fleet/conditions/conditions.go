@@ -1,7 +1,9 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+// Package conditions contains what the status of a hub object says in its conditions: the entries of all clusters, and what
+// a rollout and removals wait for, added up. Like package fleet it performs no I/O.
+package conditions
 
 import (
 	"fmt"
@@ -10,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/fleet/sanitize"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
-
-// maxNamed is the number of clusters that a message names.
-const maxNamed = 5
 
 // Facts is the input for the conditions of a hub object.
 type Facts struct {
@@ -26,10 +27,10 @@ type Facts struct {
 	// InvalidOverride is the error of an invalid override, or nil.
 	InvalidOverride error
 	// Entries are sorted by name. Those for which Well is true may be omitted and counted in Well instead.
-	Entries []Entry
+	Entries []fleet.Entry
 	Well    int
 	// Wave is the progress of a rollout.
-	Wave Wave
+	Wave fleet.Wave
 	// Held reports whether removals are published as held, and Confirmed whether they have been confirmed since then.
 	Held, Confirmed bool
 	// Halt explains why the rollout has stopped. It is empty if the rollout has not.
@@ -40,8 +41,8 @@ type Facts struct {
 	Recreated []flotillav1.Recreation
 }
 
-// Conditions returns all conditions of a hub object. Conditions that it does not return have to be removed.
-func Conditions(facts Facts) []metav1.Condition {
+// Of returns all conditions of a hub object. Conditions that it does not return have to be removed.
+func Of(facts Facts) []metav1.Condition {
 	ready, reachable := facts.ready(), facts.reachable()
 	conditions := []metav1.Condition{ready, fullyReady(ready, reachable), facts.placed(), reachable, facts.progressing()}
 	if stalled, found := facts.stalled(); found {
@@ -68,14 +69,14 @@ func (f Facts) nothing(conditionType string, status metav1.ConditionStatus) (met
 	switch {
 	case f.Deleting:
 		condition.Reason, condition.Message = flotillav1.ReasonDeleting, "The object is being deleted"
-		if left := f.names(func(Entry) bool { return true }, plainName); len(left) > 0 {
-			condition.Message = "Copies are being removed from " + Join(left)
+		if left := f.names(func(fleet.Entry) bool { return true }, plainName); len(left) > 0 {
+			condition.Message = "Copies are being removed from " + text.Names(left)
 		}
 		if len(f.removalHeld()) > 0 {
 			condition.Message += "; removal " + f.confirmation()
 		}
 	case f.Invalid != nil:
-		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, Clip(sentence(f.Invalid))
+		condition.Reason, condition.Message = flotillav1.ReasonPlacementInvalid, sanitize.Clip(text.Sentence(f.Invalid))
 	case !f.HasPlacement:
 		condition.Reason, condition.Message = flotillav1.ReasonNoPlacement, "Set spec.placement to choose the clusters that get a copy"
 	case f.Well == 0 && !slices.ContainsFunc(f.Entries, stays):
@@ -93,20 +94,20 @@ func (f Facts) ready() (condition metav1.Condition) {
 	}
 	defer func() { condition.Message = sentences(append(f.waits(), f.madeAgain()...), condition.Message) }()
 	total := f.Well + f.count(stays)
-	unwell := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
-	unknown := f.names(func(e Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)
+	unwell := f.names(func(e fleet.Entry) bool { return stays(e) && e.Ready == metav1.ConditionFalse }, nameWithReason)
+	unknown := f.names(func(e fleet.Entry) bool { return stays(e) && e.Ready == metav1.ConditionUnknown }, nameWithReason)
 	switch {
 	case len(unwell) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersNotReady
-		condition.Message = "Not ready: " + Join(unwell)
+		condition.Message = "Not ready: " + text.Names(unwell)
 	case len(unknown) == total:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
-		condition.Message = "Cannot be observed: " + Join(unknown)
+		condition.Message = "Cannot be observed: " + text.Names(unknown)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReady
 		condition.Message = fmt.Sprintf("%d of %d clusters are ready", total-len(unknown), total)
 		if len(unknown) > 0 {
-			condition.Message += "; cannot be observed: " + Join(unknown)
+			condition.Message += "; cannot be observed: " + text.Names(unknown)
 		}
 	}
 	return condition
@@ -117,10 +118,10 @@ func (f Facts) reachable() metav1.Condition {
 	if nothing && f.Well+len(f.Entries) == 0 {
 		return condition
 	}
-	unknown := f.names(func(e Entry) bool { return e.Ready == metav1.ConditionUnknown }, nameWithReason)
+	unknown := f.names(func(e fleet.Entry) bool { return e.Ready == metav1.ConditionUnknown }, nameWithReason)
 	if len(unknown) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, flotillav1.ReasonClustersUnknown
-		condition.Message = "Cannot be observed: " + Join(unknown)
+		condition.Message = "Cannot be observed: " + text.Names(unknown)
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonAllReachable
@@ -142,20 +143,20 @@ func (f Facts) placed() metav1.Condition {
 	if nothing {
 		return condition
 	}
-	chosen := func(e Entry) bool { return e.Fate == FateApply && e.Visible }
+	chosen := func(e fleet.Entry) bool { return e.Fate == fleet.FateApply && e.Visible }
 	total := f.Well + f.count(chosen)
-	failed := f.names(func(e Entry) bool { return chosen(e) && e.Failed }, nameWithReason)
-	missing := f.names(func(e Entry) bool { return chosen(e) && !e.Applied && !e.Failed }, plainName)
+	failed := f.names(func(e fleet.Entry) bool { return chosen(e) && e.Failed }, nameWithReason)
+	missing := f.names(func(e fleet.Entry) bool { return chosen(e) && !e.Applied && !e.Failed }, plainName)
 	switch {
 	case len(failed) > 0:
-		condition.Reason = f.Entries[slices.IndexFunc(f.Entries, func(e Entry) bool { return chosen(e) && e.Failed })].Reason
-		condition.Message = "Not placed: " + Join(failed)
+		condition.Reason = f.Entries[slices.IndexFunc(f.Entries, func(e fleet.Entry) bool { return chosen(e) && e.Failed })].Reason
+		condition.Message = "Not placed: " + text.Names(failed)
 	case len(missing) > 0 && f.Reverted != nil:
-		condition.Reason, condition.Message = flotillav1.ReasonRolloutReverted, "The spec before is in "+Join(missing)
+		condition.Reason, condition.Message = flotillav1.ReasonRolloutReverted, "The spec before is in "+text.Names(missing)
 	case len(missing) > 0:
 		condition.Reason = flotillav1.ReasonPlacementPending
-		condition.Message = "Waiting for " + Join(missing)
-	case f.Well == 0 && !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Fate == FateApply }):
+		condition.Message = "Waiting for " + text.Names(missing)
+	case f.Well == 0 && !slices.ContainsFunc(f.Entries, func(e fleet.Entry) bool { return e.Fate == fleet.FateApply }):
 		condition.Reason, condition.Message = flotillav1.ReasonNoClusterSelected, "No registered cluster matches the placement"
 	case total == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, flotillav1.ReasonClustersUnknown
@@ -167,12 +168,12 @@ func (f Facts) placed() metav1.Condition {
 			condition.Message = "1 cluster has this generation"
 		}
 	}
-	if leaving := f.names(func(e Entry) bool { return e.Fate == FateLeave }, plainName); len(leaving) > 0 {
-		condition.Message += "; leaving, copy kept: " + Join(leaving)
+	if leaving := f.names(func(e fleet.Entry) bool { return e.Fate == fleet.FateLeave }, plainName); len(leaving) > 0 {
+		condition.Message += "; leaving, copy kept: " + text.Names(leaving)
 	}
-	removing := f.names(func(e Entry) bool { return e.Fate == FateRemove && !f.holds(e) }, plainName)
+	removing := f.names(func(e fleet.Entry) bool { return e.Fate == fleet.FateRemove && !f.holds(e) }, plainName)
 	if len(removing) > 0 {
-		condition.Message += "; being removed: " + Join(removing)
+		condition.Message += "; being removed: " + text.Names(removing)
 	}
 	if len(f.removalHeld()) > 0 {
 		condition.Message += "; removal " + f.confirmation()
@@ -185,18 +186,18 @@ func (f Facts) removalHeld() []string { return f.names(f.holds, plainName) }
 
 // holds reports whether the removal in a cluster waits for a confirmation. A held removal stays held until a pass for
 // this generation decides otherwise; otherwise the copy could be removed unconfirmed when its cluster comes back.
-func (f Facts) holds(e Entry) bool {
-	return !f.Confirmed && e.Fate == FateRemove && (e.Reason == flotillav1.ReasonRemovalHeld || f.Held && e.Undecided)
+func (f Facts) holds(e fleet.Entry) bool {
+	return !f.Confirmed && e.Fate == fleet.FateRemove && (e.Reason == flotillav1.ReasonRemovalHeld || f.Held && e.Undecided)
 }
 
 // confirmation describes how to confirm the held removals, and in which clusters they are held.
 func (f Facts) confirmation() string {
-	return fmt.Sprintf("held until annotation %s is %d: %s", flotillav1.AnnotationConfirmRemoval, f.Generation, Join(f.removalHeld()))
+	return fmt.Sprintf("held until annotation %s is %d: %s", flotillav1.AnnotationConfirmRemoval, f.Generation, text.Names(f.removalHeld()))
 }
 
 func (f Facts) progressing() metav1.Condition {
 	condition := metav1.Condition{Type: flotillav1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: flotillav1.ReasonSettled}
-	moving := f.names(func(e Entry) bool {
+	moving := f.names(func(e fleet.Entry) bool {
 		_, held := slices.BinarySearch(f.Wave.Held, e.Name)
 		return e.Progressing && !held
 	}, plainName)
@@ -209,16 +210,16 @@ func (f Facts) progressing() metav1.Condition {
 		return condition
 	case f.Wave.Paused:
 		condition.Reason = flotillav1.ReasonRolloutPaused
-		condition.Message = "Paused by spec.placement.rollout.paused; waiting: " + Join(f.Wave.Held)
+		condition.Message = "Paused by spec.placement.rollout.paused; waiting: " + text.Names(f.Wave.Held)
 		return condition
 	case len(f.Wave.Held) > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonRollingOut
-		condition.Message = "Waiting for their turn: " + Join(f.Wave.Held)
+		condition.Message = "Waiting for their turn: " + text.Names(f.Wave.Held)
 		if len(moving) > 0 {
-			condition.Message = fmt.Sprintf("In progress: %s; waiting for their turn: %s", Join(moving), Join(f.Wave.Held))
+			condition.Message = fmt.Sprintf("In progress: %s; waiting for their turn: %s", text.Names(moving), text.Names(f.Wave.Held))
 		}
 		if len(f.Wave.Crowded) > 0 {
-			condition.Message += "; enough other objects are changing in " + Join(f.Wave.Crowded)
+			condition.Message += "; enough other objects are changing in " + text.Names(f.Wave.Crowded)
 		}
 		return condition
 	}
@@ -227,8 +228,8 @@ func (f Facts) progressing() metav1.Condition {
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, flotillav1.ReasonPlacementPending
-	condition.Message = "In progress: " + Join(moving)
-	if !slices.ContainsFunc(f.Entries, func(e Entry) bool { return e.Progressing && e.Fate != FateRemove }) {
+	condition.Message = "In progress: " + text.Names(moving)
+	if !slices.ContainsFunc(f.Entries, func(e fleet.Entry) bool { return e.Progressing && e.Fate != fleet.FateRemove }) {
 		condition.Reason = flotillav1.ReasonRemoving
 	}
 	return condition
@@ -236,27 +237,27 @@ func (f Facts) progressing() metav1.Condition {
 
 // revert explains why the change is taken back, and how far that has come.
 func (f Facts) revert() string {
-	going := f.names(func(e Entry) bool { return e.Progressing && e.Fate == FateApply }, plainName)
+	going := f.names(func(e fleet.Entry) bool { return e.Progressing && e.Fate == fleet.FateApply }, plainName)
 	message := f.Reverted.Revert.Message + "; what the clusters had before"
 	if len(going) > 0 {
-		return message + " is being put back in " + Join(going)
+		return message + " is being put back in " + text.Names(going)
 	}
 	return message + " is in place until the spec is edited or tried again"
 }
 
 // stays reports whether an entry counts for Ready. Copies that are being removed do not.
-func stays(e Entry) bool { return e.Fate != FateRemove }
+func stays(e fleet.Entry) bool { return e.Fate != fleet.FateRemove }
 
-func plainName(e Entry) string { return e.Name }
+func plainName(e fleet.Entry) string { return e.Name }
 
-func nameWithReason(e Entry) string {
+func nameWithReason(e fleet.Entry) string {
 	if e.Reason == "" {
 		return e.Name
 	}
 	return e.Name + " (" + e.Reason + ")"
 }
 
-func (f Facts) count(keep func(Entry) bool) int {
+func (f Facts) count(keep func(fleet.Entry) bool) int {
 	count := 0
 	for _, entry := range f.Entries {
 		if keep(entry) {
@@ -266,7 +267,7 @@ func (f Facts) count(keep func(Entry) bool) int {
 	return count
 }
 
-func (f Facts) names(keep func(Entry) bool, name func(Entry) string) []string {
+func (f Facts) names(keep func(fleet.Entry) bool, name func(fleet.Entry) string) []string {
 	var names []string
 	for _, entry := range f.Entries {
 		if keep(entry) {
@@ -274,9 +275,4 @@ func (f Facts) names(keep func(Entry) bool, name func(Entry) string) []string {
 		}
 	}
 	return names
-}
-
-// Join lists names for a message: "a, b and 3 more".
-func Join(names []string) string {
-	return text.List(names, maxNamed)
 }

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package conditions
 
 import (
 	"errors"
@@ -10,11 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
 func TestStateOf(t *testing.T) {
-	entry := func(name string, ready metav1.ConditionStatus) Entry {
-		return Entry{
+	entry := func(name string, ready metav1.ConditionStatus) fleet.Entry {
+		return fleet.Entry{
 			ClusterStatus: flotillav1.ClusterStatus{Name: name, Ready: ready},
 			Visible:       ready != metav1.ConditionUnknown, Applied: true,
 		}
@@ -26,18 +27,18 @@ func TestStateOf(t *testing.T) {
 		facts Facts
 		want  State
 	}{
-		"all are ready":                      {Facts{Entries: []Entry{well}}, StateReady},
-		"one cannot be seen":                 {Facts{Entries: []Entry{well, away}}, StateUnknown},
-		"none can be seen":                   {Facts{Entries: []Entry{away}}, StateUnknown},
-		"one is not ready":                   {Facts{Entries: []Entry{well, away, unwell}}, StateDegraded},
-		"one becomes ready":                  {Facts{Entries: []Entry{well, coming}}, StateProgressing},
-		"a change is halted":                 {Facts{Entries: []Entry{well, coming}, Halt: "Not ready in time: a; not changed: b"}, StateDegraded},
+		"all are ready":                      {Facts{Entries: []fleet.Entry{well}}, StateReady},
+		"one cannot be seen":                 {Facts{Entries: []fleet.Entry{well, away}}, StateUnknown},
+		"none can be seen":                   {Facts{Entries: []fleet.Entry{away}}, StateUnknown},
+		"one is not ready":                   {Facts{Entries: []fleet.Entry{well, away, unwell}}, StateDegraded},
+		"one becomes ready":                  {Facts{Entries: []fleet.Entry{well, coming}}, StateProgressing},
+		"a change is halted":                 {Facts{Entries: []fleet.Entry{well, coming}, Halt: "Not ready in time: a; not changed: b"}, StateDegraded},
 		"no cluster is chosen":               {Facts{}, StateDegraded},
 		"the placement cannot be understood": {Facts{Invalid: errors.New("no")}, StateDegraded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.facts.HasPlacement = true
-			if got := StateOf(Conditions(tc.facts)); got != tc.want {
+			if got := StateOf(Of(tc.facts)); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
