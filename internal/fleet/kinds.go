@@ -131,3 +131,6 @@ func Command(name, kind string, key types.NamespacedName) string {
 	}
 	return command
 }
+
+// KindNames are the names of the kinds that are placed.
+var KindNames = []string{Redis.Name, NodePool.Name}

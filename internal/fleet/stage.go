@@ -39,20 +39,28 @@ const (
 	late
 )
 
-// trial returns the trial of the cluster, or none if the cluster has been seen ready since. A copy that was changed by a
-// version that did not record trials is on trial with the present change until it is ready.
+// missedTrial returns the trial of a cluster for which none is recorded, or none. A copy that was changed by a version that
+// did not record trials is on trial with the present change until it is ready. A cluster that left the placement during its
+// trial and came back is on trial again until its copy has soaked.
+func (w Waves) missedTrial(turn Turn, now time.Time) Trial {
+	seen := turn.Copy
+	switch {
+	case !turn.alive() || !turn.shown():
+		return Trial{}
+	case seen.Rollout == w.Template && !seen.Recorded && seen.PreviousHash != "" && !seen.Settled():
+		return Trial{Hash: seen.Hash, Since: seen.ChangedAt}
+	case seen.Tried && now.Sub(seen.ChangedAt) < w.Soak:
+		return Trial{Hash: seen.Hash, Since: seen.ChangedAt.UTC()}
+	}
+	return Trial{}
+}
+
+// trial returns the trial of the cluster, or none if the cluster has been seen ready since.
 func (w Waves) trial(turn Turn, now time.Time) Trial {
 	seen := turn.Copy
 	switch {
 	case turn.Trial == (Trial{}):
-		if turn.alive() && turn.shown() && seen.Rollout == w.Template && !seen.Recorded && seen.PreviousHash != "" && !seen.Settled() {
-			return Trial{Hash: seen.Hash, Since: seen.ChangedAt}
-		}
-		if turn.alive() && turn.shown() && seen.Tried && now.Sub(seen.ChangedAt) < w.Soak {
-			// Its trial ended early: it left the placement, and came back.
-			return Trial{Hash: seen.Hash, Since: seen.ChangedAt.UTC()}
-		}
-		return Trial{}
+		return w.missedTrial(turn, now)
 	case turn.Trial.Hash == passedOver:
 		if turn.Copy == nil && !turn.Absent || turn.takes() && turn.fit() && !turn.returns() {
 			return turn.Trial

@@ -93,7 +93,7 @@ func (t *tool) request(ctx context.Context, what *request, set bool, names []str
 		}
 	}
 	for _, member := range members {
-		if err := t.annotateMember(ctx, hub, member, what.annotation, set); err != nil {
+		if err := hub.Annotate(ctx, member, what.annotation, set); err != nil {
 			return err
 		}
 		if set {
@@ -131,17 +131,6 @@ func (t *tool) showCopies(ctx context.Context, hub *site.Site, names []string) e
 		t.Table([]string{"CLUSTER", "COPY", "WHEN DRAINED"}, rows)
 	}
 	return t.confirm(false, fmt.Sprintf("Drain %s?", text.List(names, 10)))
-}
-
-// annotateMember sets an annotation of a MemberCluster, or removes it.
-func (t *tool) annotateMember(ctx context.Context, hub *site.Site, member *flotillav1.MemberCluster, annotation string, set bool) error {
-	before := member.DeepCopy()
-	if set {
-		metav1.SetMetaDataAnnotation(&member.ObjectMeta, annotation, "true")
-	} else {
-		delete(member.Annotations, annotation)
-	}
-	return hub.Explain("annotating MemberCluster "+member.Name, hub.Patch(ctx, member, client.MergeFrom(before), site.Person))
 }
 
 // noteRegistration says that the registration asks for the same, for which another owner may be responsible. Who may not

@@ -18,6 +18,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/nodepool/ownership"
@@ -62,7 +63,7 @@ func (t *tool) printTree(root *branch) {
 
 // ofCondition returns the branch of an object with the status of its condition Ready.
 func ofCondition(kind, name string, conditions []metav1.Condition) *branch {
-	ready := condition(conditions, flotillav1.ConditionReady)
+	ready := condition.Of(conditions, flotillav1.ConditionReady)
 	b := &branch{kind: kind, name: name, ready: ready.Status, reason: ready.Reason, detail: ready.Message}
 	if !ready.LastTransitionTime.IsZero() {
 		b.since = &ready.LastTransitionTime
@@ -72,7 +73,7 @@ func ofCondition(kind, name string, conditions []metav1.Condition) *branch {
 
 // branch returns the root of the tree of a hub object.
 func (of target) branch(object fleet.Object) *branch {
-	return ofCondition(of.kind.Name, qualified(of.key.Namespace, of.key.Name), *object.GetConditions())
+	return ofCondition(of.kind.Name, console.Qualified(of.key.Namespace, of.key.Name), *object.GetConditions())
 }
 
 // lookInto follows a copy down to the nodes.

@@ -26,6 +26,7 @@ import (
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/changes"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
@@ -69,7 +70,7 @@ func (t *tool) diff(ctx context.Context, file string, applier client.FieldOwner)
 	if err != nil {
 		return err
 	}
-	ways, members, err := t.lookAround(ctx)
+	ways, members, err := t.LookAround(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,8 +125,8 @@ func (t *tool) readObjects(content []byte) ([]*unstructured.Unstructured, error)
 		if len(fields) == 0 {
 			continue
 		}
-		if object.GetAPIVersion() != flotillav1.GroupVersion.String() || !slices.Contains(kindNames, object.GetKind()) {
-			t.Notef("left out: %s, which is neither a Redis nor a NodePool", describe(object))
+		if object.GetAPIVersion() != flotillav1.GroupVersion.String() || !slices.Contains(fleet.KindNames, object.GetKind()) {
+			t.Notef("left out: %s, which is neither a Redis nor a NodePool", console.Describe(object))
 			continue
 		}
 		if object.GetKind() == fleet.Redis.Name && object.GetNamespace() == "" {
@@ -171,7 +172,7 @@ func (d *trial) addStored(of target, where string, before, stored fleet.Object, 
 		d.add(of, where, "created", console.Green, "")
 		return
 	}
-	changed := changedFields(of.kind.Spec(before), of.kind.Spec(stored))
+	changed := changes.Between(of.kind.Spec(before), of.kind.Spec(stored))
 	if len(changed) == 0 {
 		d.add(of, where, "unchanged", console.Plain, "")
 		return
@@ -215,9 +216,9 @@ func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) erro
 	if err != nil {
 		return d.refuse(of, onHub, err.Error())
 	}
-	atOnce(ctx, len(chosen), func(i int) bool {
+	site.AtOnce(ctx, len(chosen), func(i int) bool {
 		member := slices.IndexFunc(d.members, func(member flotillav1.MemberCluster) bool { return member.Name == chosen[i] })
-		return member >= 0 && isAway(&d.members[member])
+		return member >= 0 && site.IsAway(&d.members[member])
 	}, func(ctx context.Context, i int) *trial {
 		there := &trial{ways: d.ways, members: d.members, applier: d.applier}
 		if err := there.inCluster(ctx, of, after, chosen[i]); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -88,7 +89,7 @@ The rights are those of the credential in the registration, so they are only exa
 }
 
 func (t *tool) doctor(ctx context.Context, names []string, output string) error {
-	ways, members, err := t.lookAround(ctx)
+	ways, members, err := t.LookAround(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (t *tool) doctor(ctx context.Context, names []string, output string) error 
 	if len(names) > 0 {
 		members = slices.DeleteFunc(members, func(member flotillav1.MemberCluster) bool { return !slices.Contains(names, member.Name) })
 	}
-	atOnce(ctx, len(members), func(i int) bool { return isAway(&members[i]) },
+	site.AtOnce(ctx, len(members), func(i int) bool { return site.IsAway(&members[i]) },
 		func(ctx context.Context, i int) *examination { return t.examineMember(ctx, ways, &members[i]) },
 		func(_ int, e *examination) { report(e) })
 	if ctx.Err() != nil {
@@ -272,7 +273,7 @@ func (t *tool) examineMember(ctx context.Context, ways *site.Ways, member *floti
 
 // examineConditions examines what the hub says about a member. The messages of the hub contain the remedy.
 func examineConditions(e *examination, member *flotillav1.MemberCluster) {
-	if ready := condition(member.Status.Conditions, flotillav1.ConditionReady); ready.Status == metav1.ConditionTrue {
+	if ready := condition.Of(member.Status.Conditions, flotillav1.ConditionReady); ready.Status == metav1.ConditionTrue {
 		e.fine("ready")
 	}
 	for _, c := range member.Status.Conditions {
@@ -283,14 +284,14 @@ func examineConditions(e *examination, member *flotillav1.MemberCluster) {
 				e.found(note, "", "%s: %s", c.Type, console.OrDash(c.Message))
 			}
 		case c.Reason == flotillav1.ReasonVersionSkew:
-			e.found(warning, meaningOf(c.Reason), "%s: %s", c.Reason, c.Message)
+			e.found(warning, condition.Meaning(c.Reason), "%s: %s", c.Reason, c.Message)
 		default:
-			e.found(problem, meaningOf(c.Reason), "%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
+			e.found(problem, condition.Meaning(c.Reason), "%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
 	for _, item := range member.Status.Attention {
 		if item.Reason == flotillav1.ReasonOrphaned {
-			e.found(note, "kubectl flotilla prune -c "+member.Name, "an orphaned copy: %s %s", item.Kind, qualified(item.Namespace, item.Name))
+			e.found(note, "kubectl flotilla prune -c "+member.Name, "an orphaned copy: %s %s", item.Kind, console.Qualified(item.Namespace, item.Name))
 		}
 	}
 }
@@ -298,7 +299,7 @@ func examineConditions(e *examination, member *flotillav1.MemberCluster) {
 // examineCredential examines when the credential ends.
 func (t *tool) examineCredential(e *examination, member *flotillav1.MemberCluster) {
 	remedy := "kubectl flotilla rotate " + member.Name + " --member-context CONTEXT"
-	end, reason := endOf(member), accepted(member).Reason
+	end, reason := endOf(member), condition.Accepted(member).Reason
 	switch {
 	case member.Status.Credentials == nil:
 	case end.IsZero():

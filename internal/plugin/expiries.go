@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -55,7 +56,7 @@ func (t *tool) expiries(ctx context.Context, within time.Duration, output string
 	soon := []string{}
 	for i := range members {
 		member := &members[i]
-		state := accepted(member)
+		state := condition.Accepted(member)
 		kind, end, left := "", "-", console.Cell{Text: "-"}
 		if member.Status.Credentials != nil {
 			kind, left = member.Status.Credentials.Kind, t.credentialCell(member)

@@ -17,6 +17,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -109,7 +110,7 @@ func holdsOf(object fleet.Object) []hold {
 		return &holds[len(holds)-1]
 	}
 	confirming := func(what string) string { return of.command("confirm " + what) }
-	if held := condition(conditions, flotillav1.ConditionRemovalHeld); held.Status == metav1.ConditionTrue {
+	if held := condition.Of(conditions, flotillav1.ConditionRemovalHeld); held.Status == metav1.ConditionTrue {
 		var clusters []string
 		for _, entry := range entriesOf(object) {
 			if entry.Reason == flotillav1.ReasonRemovalHeld {
@@ -134,11 +135,11 @@ func holdsOf(object fleet.Object) []hold {
 		recreated = append(recreated, copied.Name)
 	}
 	if len(recreated) > 0 {
-		since := condition(conditions, flotillav1.ConditionCopyRecreated).LastTransitionTime
+		since := condition.Of(conditions, flotillav1.ConditionCopyRecreated).LastTransitionTime
 		h := add(holdRecreated, recreated, &since, "nothing is deleted", confirming(holdRecreated))
 		h.annotation, h.value = flotillav1.AnnotationConfirmRecreated, joined(object, flotillav1.AnnotationConfirmRecreated, recreated)
 	}
-	progressing := condition(conditions, flotillav1.ConditionProgressing)
+	progressing := condition.Of(conditions, flotillav1.ConditionProgressing)
 	switch progressing.Reason {
 	case flotillav1.ReasonRolloutHalted:
 		add(progressing.Reason, nil, &progressing.LastTransitionTime, "", of.command("rollout undo")+", or correct it")
@@ -148,7 +149,7 @@ func holdsOf(object fleet.Object) []hold {
 		add(progressing.Reason, nil, &progressing.LastTransitionTime, "", of.command("rollout resume"))
 	}
 	shown := []string{flotillav1.ReasonRemovalHeld, flotillav1.ReasonRolloutHalted, flotillav1.ReasonRolloutReverted}
-	if stalled := condition(conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue && !slices.Contains(shown, stalled.Reason) {
+	if stalled := condition.Of(conditions, flotillav1.ConditionStalled); stalled.Status == metav1.ConditionTrue && !slices.Contains(shown, stalled.Reason) {
 		add(stalled.Reason, nil, &stalled.LastTransitionTime, "", of.command("tree")+" shows more")
 	}
 	return holds
@@ -211,7 +212,7 @@ func (v *fleetView) held() []heldItem {
 
 // heldAtMember returns what waits for a person at a member.
 func heldAtMember(member *flotillav1.MemberCluster) []heldItem {
-	stalled := condition(member.Status.Conditions, flotillav1.ConditionStalled)
+	stalled := condition.Of(member.Status.Conditions, flotillav1.ConditionStalled)
 	if stalled.Status != metav1.ConditionTrue {
 		return nil
 	}

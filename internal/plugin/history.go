@@ -17,6 +17,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/changes"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -113,7 +114,7 @@ func (p *past) restored(revision *appsv1.ControllerRevision) (*unstructured.Unst
 	if err != nil {
 		return nil, nil, err
 	}
-	return after, changedFields(p.of.kind.Spec(p.object), p.of.kind.Spec(typed)), nil
+	return after, changes.Between(p.of.kind.Spec(p.object), p.of.kind.Spec(typed)), nil
 }
 
 func (p *past) typed(raw *unstructured.Unstructured) (fleet.Object, error) {
@@ -172,7 +173,7 @@ func (p *past) items() ([]revisionItem, error) {
 			if err != nil {
 				return nil, err
 			}
-			item.Changed = changedFields(before, after)
+			item.Changed = changes.Between(before, after)
 		}
 		items = append(items, item)
 	}

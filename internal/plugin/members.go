@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 )
 
@@ -34,7 +35,7 @@ func (t *tool) printMembers(members []flotillav1.MemberCluster, how layout) {
 	rows := make([][]console.Cell, 0, len(members))
 	for i := range members {
 		member := &members[i]
-		ready := condition(member.Status.Conditions, flotillav1.ConditionReady)
+		ready := condition.Of(member.Status.Conditions, flotillav1.ConditionReady)
 		counts := flotillav1.MemberClusterSummary{}
 		if member.Status.Summary != nil {
 			counts = *member.Status.Summary
@@ -46,7 +47,7 @@ func (t *tool) printMembers(members []flotillav1.MemberCluster, how layout) {
 			{Text: console.OrDash(member.Status.KubernetesVersion)},
 			counted(counts.Redises, member), counted(counts.NodePools, member), counted(counts.Nodes, member),
 			t.credentialCell(member),
-			{Text: t.Ago(since(ready, member))},
+			{Text: t.Ago(condition.Since(ready, member))},
 		}
 		if how.wide {
 			row = append(row, console.Cell{Text: console.OrDash(member.Status.Endpoint)}, console.Cell{Text: console.OrDash(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels)))}, console.Cell{Text: ready.Message})
@@ -61,7 +62,7 @@ func (l layout) compare(a, b flotillav1.MemberCluster) int {
 	switch l.sort {
 	case bySince:
 		readyOf := func(member *flotillav1.MemberCluster) time.Time {
-			return since(condition(member.Status.Conditions, flotillav1.ConditionReady), member).Time
+			return condition.Since(condition.Of(member.Status.Conditions, flotillav1.ConditionReady), member).Time
 		}
 		return readyOf(&b).Compare(readyOf(&a))
 	case byCredential:
@@ -77,7 +78,7 @@ func (l layout) compare(a, b flotillav1.MemberCluster) int {
 
 // urgency ranks members: lower ones need attention first.
 func urgency(member *flotillav1.MemberCluster) int {
-	switch condition(member.Status.Conditions, flotillav1.ConditionReady).Status {
+	switch condition.Of(member.Status.Conditions, flotillav1.ConditionReady).Status {
 	case metav1.ConditionFalse:
 		return 0
 	case metav1.ConditionUnknown:
@@ -95,7 +96,7 @@ func urgency(member *flotillav1.MemberCluster) int {
 func causes(members []flotillav1.MemberCluster) string {
 	counts := map[string]int{}
 	for i := range members {
-		if ready := condition(members[i].Status.Conditions, flotillav1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		if ready := condition.Of(members[i].Status.Conditions, flotillav1.ConditionReady); ready.Status != metav1.ConditionTrue {
 			counts[console.OrDash(ready.Reason)]++
 		}
 	}
@@ -133,7 +134,7 @@ func (t *tool) credentialCell(member *flotillav1.MemberCluster) console.Cell {
 		return console.Cell{Text: "no end", Colour: console.Faint}
 	}
 	shown := console.Cell{Text: t.Until(known.ExpirationTime.Time)}
-	switch accepted(member).Reason {
+	switch condition.Accepted(member).Reason {
 	case flotillav1.ReasonExpiresSoon:
 		shown.Colour = console.Yellow
 	case flotillav1.ReasonExpired:

@@ -3,7 +3,9 @@
 
 package plugin
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestNormal_does_not_depend_on_how_long_things_took(t *testing.T) {
 	const want = "AGO   OBJECT        REASON\n12s   Redis cache   RolloutBlocked\n12s   Redis cache   Blocked\n" +

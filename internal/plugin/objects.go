@@ -20,19 +20,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
-// placedKinds are the kinds that are placed, and kindNames their names.
-var (
-	placedKinds = []fleet.Kind{fleet.Redis, fleet.NodePool}
-	kindNames   = []string{fleet.Redis.Name, fleet.NodePool.Name}
-)
-
-// checkKind refuses the name of another kind.
-func checkKind(name string) error {
-	if !slices.Contains(kindNames, name) {
-		return console.Faultf("use Redis or NodePool", "the kind %q is not known", name)
-	}
-	return nil
-}
+// placedKinds are the kinds that are placed.
+var placedKinds = []fleet.Kind{fleet.Redis, fleet.NodePool}
 
 // kindOf returns the kind of a hub object or a copy.
 func kindOf(object fleet.Object) fleet.Kind {
@@ -60,22 +49,14 @@ func placementOf(object fleet.Object) flotillav1.Placement {
 	return ptr.Deref(object.GetPlacement(), flotillav1.Placement{})
 }
 
-// qualified returns NAMESPACE/NAME, or NAME without a namespace.
-func qualified(namespace, name string) string { return strings.Trim(namespace+"/"+name, "/") }
-
 // pathOf names an object as arguments do: redis/shop/cache.
 func pathOf(kind, namespace, name string) string {
-	return strings.ToLower(kind) + "/" + qualified(namespace, name)
+	return strings.ToLower(kind) + "/" + console.Qualified(namespace, name)
 }
 
 // nameOf names a hub object or a copy as arguments do.
 func nameOf(object fleet.Object) string {
 	return pathOf(kindOf(object).Name, object.GetNamespace(), object.GetName())
-}
-
-// describe names an object with its kind: Redis shop/cache.
-func describe(object client.Object) string {
-	return object.GetObjectKind().GroupVersionKind().Kind + " " + qualified(object.GetNamespace(), object.GetName())
 }
 
 // target is a Redis or NodePool that an argument names.

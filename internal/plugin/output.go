@@ -13,6 +13,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 )
 
@@ -149,7 +150,7 @@ func (e *examination) item() examinedItem {
 // rolloutOf describes how far the rollout of an object has come.
 func (t *tool) rolloutOf(of target, object fleet.Object) rolloutItem {
 	item := rolloutItem{Object: of.String(), Generation: object.GetGeneration(), Over: rolloutOver(object), Promotion: fleet.PromotionOf(object), Clusters: t.stagesOf(object)}
-	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
+	if progressing := condition.Of(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
 		item.Reason, item.Message, item.Since = progressing.Reason, progressing.Message, at(progressing.LastTransitionTime.Time)
 	}
 	return item

@@ -12,6 +12,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
@@ -74,7 +75,7 @@ func (t *tool) promoteRollout(ctx context.Context, argument string, promotion fl
 	if object.GetPlacement() == nil {
 		return notPlaced(of)
 	}
-	if progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
+	if progressing := condition.Of(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
 		switch progressing.Reason {
 		case flotillav1.ReasonSettled:
 			t.Resultf("No change of %s is under way", of)

@@ -15,6 +15,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -55,7 +56,7 @@ While a hub is being rebuilt, every copy looks orphaned: wait until the hub has 
 }
 
 func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
-	ways, members, err := t.lookAround(ctx)
+	ways, members, err := t.LookAround(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
 		orphans []orphan
 		err     error
 	}
-	atOnce(ctx, len(members), func(i int) bool { return isAway(&members[i]) }, func(ctx context.Context, i int) looked {
+	site.AtOnce(ctx, len(members), func(i int) bool { return site.IsAway(&members[i]) }, func(ctx context.Context, i int) looked {
 		orphans, err := findOrphans(ctx, ways, &members[i])
 		return looked{orphans, err}
 	}, func(i int, result looked) {
@@ -99,7 +100,7 @@ func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
 
 // findOrphans lists the orphaned copies in a member. The claim, which this hub holds, has the id of the hub.
 func findOrphans(ctx context.Context, ways *site.Ways, member *flotillav1.MemberCluster) ([]orphan, error) {
-	if claimed := condition(member.Status.Conditions, flotillav1.ConditionClaimed); claimed.Status != metav1.ConditionTrue {
+	if claimed := condition.Of(member.Status.Conditions, flotillav1.ConditionClaimed); claimed.Status != metav1.ConditionTrue {
 		return nil, console.Faultf("see kubectl flotilla status", "this hub does not hold the claim on member %q, so its copies there are not known", member.Name)
 	}
 	from, err := ways.Into(ctx, member)
@@ -152,7 +153,7 @@ func (o *orphan) name() string { return o.of.String() + " in " + o.member.Name }
 func (t *tool) printOrphans(found []orphan) {
 	rows := make([][]console.Cell, 0, len(found))
 	for i := range found {
-		ready := condition(*found[i].object.GetConditions(), flotillav1.ConditionReady)
+		ready := condition.Of(*found[i].object.GetConditions(), flotillav1.ConditionReady)
 		made := found[i].object.GetCreationTimestamp()
 		rows = append(rows, []console.Cell{{Text: found[i].of.String()}, {Text: found[i].member.Name}, console.Status(ready.Status), {Text: found[i].consequence()}, {Text: t.Ago(&made)}})
 	}

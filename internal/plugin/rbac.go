@@ -20,6 +20,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
@@ -42,22 +43,22 @@ Apply it with a context of the member, then: kubectl flotilla register NAME --sk
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return t.rbac(kinds, namespaces) },
 	}
-	c.Flags().StringSliceVar(&kinds, "kinds", kindNames, "Kinds that the member takes part in")
+	c.Flags().StringSliceVar(&kinds, "kinds", fleet.KindNames, "Kinds that the member takes part in")
 	c.Flags().StringSliceVar(&namespaces, "namespaces", nil, "Namespaces where Redis may be made; all if empty")
-	_ = c.RegisterFlagCompletionFunc("kinds", cobra.FixedCompletions(kindNames, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("kinds", cobra.FixedCompletions(fleet.KindNames, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 func (t *tool) rbac(kinds, namespaces []string) error {
 	for _, kind := range kinds {
-		if err := checkKind(kind); err != nil {
+		if err := console.CheckOneOf("kind", kind, fleet.KindNames); err != nil {
 			return err
 		}
 	}
 	if len(namespaces) > 0 && !slices.Contains(kinds, fleet.Redis.Name) {
 		return console.Faultf("leave it out, or add Redis to --kinds", "--namespaces is about Redis; a NodePool has no namespace")
 	}
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		return err
 	}

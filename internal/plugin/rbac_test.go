@@ -23,6 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 )
 
 // rbac registers a member that has only what the command prints, and places a Redis inside and one outside of it.
@@ -35,7 +38,7 @@ func (s *story) rbac(t *testing.T) {
 	show(t, "rbac", "rbac --kinds Redis --namespaces shop", result{shown: roleIn(printed.out, "shop")})
 	for _, object := range decode(t, printed.out) {
 		if err := eu1.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("test"), client.ForceOwnership); err != nil {
-			t.Fatalf("%s: %v", describe(object), err)
+			t.Fatalf("%s: %v", console.Describe(object), err)
 		}
 	}
 	s.must("register", "eu-1", "--member-context", "eu-1-admin", "--kinds", "Redis", "--skip-manifests")
@@ -44,7 +47,7 @@ func (s *story) rbac(t *testing.T) {
 		err := eu1.Client.Get(ctx, client.ObjectKeyFromObject(inside), &appsv1.StatefulSet{})
 		return err == nil, client.IgnoreNotFound(err)
 	})
-	if got := condition(s.member("eu-1").Status.Conditions, flotillav1.ConditionAPIsServed); got.Reason != flotillav1.ReasonAllServed {
+	if got := condition.Of(s.member("eu-1").Status.Conditions, flotillav1.ConditionAPIsServed); got.Reason != flotillav1.ReasonAllServed {
 		t.Errorf("APIsServed is %s: %s: %s", got.Status, got.Reason, got.Message)
 	}
 	s.eventually("the Redis outside shows what is missing", func() (bool, error) {
@@ -98,26 +101,26 @@ func TestRBAC_takes_arguments_that_it_understands_only(t *testing.T) {
 
 func TestRBAC_for_everything_is_config_member(t *testing.T) {
 	w := newWorld(t)
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		t.Fatal(err)
 	}
 	printed := map[string]*unstructured.Unstructured{}
 	for _, object := range decode(t, w.must("rbac").out) {
-		printed[describe(object)] = object
+		printed[console.Describe(object)] = object
 	}
 	if len(printed) != len(objects) {
 		t.Errorf("%d objects are printed, and config/member has %d", len(printed), len(objects))
 	}
 	for _, object := range objects {
-		got := printed[describe(object)]
+		got := printed[console.Describe(object)]
 		if got == nil {
-			t.Errorf("%s is not printed", describe(object))
+			t.Errorf("%s is not printed", console.Describe(object))
 			continue
 		}
 		if object.GetKind() == "ClusterRole" {
 			if diff := cmp.Diff(rightsOf(t, object), rightsOf(t, got)); diff != "" {
-				t.Errorf("%s has other rights (-config +printed):\n%s", describe(object), diff)
+				t.Errorf("%s has other rights (-config +printed):\n%s", console.Describe(object), diff)
 			}
 		}
 	}

@@ -5,15 +5,21 @@ package plugin
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
+	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
 func TestRegister_what_cannot_be_a_member_is_refused_and_leaves_nothing(t *testing.T) {
@@ -101,7 +107,7 @@ func TestRegister_prints_what_works_without_the_hub(t *testing.T) {
 	if secret.Namespace != flotillav1.RegistrationNamespace || secret.Name != "us-2" || secret.Labels[flotillav1.LabelCluster] != "true" || secret.Labels["region"] != "us" {
 		t.Errorf("the registration has metadata %v", secret.ObjectMeta)
 	}
-	if err := acceptable(secret, "there"); err != nil {
+	if _, err := registration.Accept(secret, site.Policy); err != nil {
 		t.Error(err)
 	}
 	token := tokenOf(t, secret)
@@ -109,32 +115,55 @@ func TestRegister_prints_what_works_without_the_hub(t *testing.T) {
 		t.Error("what goes with the registration shows the token")
 	}
 	made := credentials(t, us1, "us-2")
-	if len(made) != 1 || claimsOf(token).secret() != made[0].Name {
-		t.Errorf("the token is tied to %q, and the member has %d Secrets for it", claimsOf(token).secret(), len(made))
+	if len(made) != 1 || secretOf(t, token) != made[0].Name {
+		t.Errorf("the token is tied to %q, and the member has %d Secrets for it", secretOf(t, token), len(made))
 	}
 }
 
 // tokenOf reads the token of a registration.
 func tokenOf(t *testing.T, secret *corev1.Secret) string {
 	t.Helper()
-	r := &rotate{membership: membership{secret: secret}}
-	config, err := r.kubeconfig()
+	config, err := clientcmd.Load(secret.Data[flotillav1.KeyKubeconfig])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return currentToken(config)
+	return config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token
+}
+
+// secretOf returns the Secret that a token is bound to.
+func secretOf(t *testing.T, token string) string {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		t.Fatalf("a token has %d parts", len(parts))
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims struct {
+		Kubernetes struct {
+			Secret struct {
+				Name string `json:"name"`
+			} `json:"secret"`
+		} `json:"kubernetes.io"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		t.Fatal(err)
+	}
+	return claims.Kubernetes.Secret.Name
 }
 
 // cleanAccess removes what registering puts into us-1 besides schemas.
 func cleanAccess(t *testing.T) {
 	t.Helper()
 	ctx := context.Background()
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, object := range objects {
-		if isRights(object) {
+		if manifests.IsRights(object) {
 			_ = us1.Client.Delete(ctx, object)
 		}
 	}

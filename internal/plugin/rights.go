@@ -17,6 +17,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters"
 	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -61,7 +62,7 @@ func (t *tool) examineRights(ctx context.Context, e *examination, ways *site.Way
 	for _, rule := range review.Status.ResourceRules {
 		rules = append(rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
 	}
-	clusterWide, inSystem, err := memberRoles()
+	clusterWide, inSystem, err := manifests.Roles()
 	if err != nil {
 		e.failed(note, err)
 		return

@@ -16,6 +16,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
@@ -146,13 +147,13 @@ func notPlaced(of target) error {
 
 // rolloutOver reports whether every cluster that can be changed has the present generation.
 func rolloutOver(object fleet.Object) bool {
-	progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing)
+	progressing := condition.Of(*object.GetConditions(), flotillav1.ConditionProgressing)
 	return progressing.ObservedGeneration == object.GetGeneration() && progressing.Reason == flotillav1.ReasonSettled && len(object.GetFleetStatus().Trials) == 0
 }
 
 // printRollout writes how far a rollout has come.
 func (t *tool) printRollout(of target, object fleet.Object) {
-	progressing := condition(*object.GetConditions(), flotillav1.ConditionProgressing)
+	progressing := condition.Of(*object.GetConditions(), flotillav1.ConditionProgressing)
 	if progressing.ObservedGeneration != object.GetGeneration() {
 		t.Resultf("%s: the manager has not seen generation %d yet", of, object.GetGeneration())
 	} else {
@@ -192,10 +193,10 @@ func (t *tool) printRollout(of target, object fleet.Object) {
 	case flotillav1.ReasonRolloutPaused:
 		t.Resultf("\nGo on with: %s", of.command("rollout resume"))
 	case flotillav1.ReasonRolloutHalted:
-		t.Resultf("\nWhat it means: %s\nGo back with: %s", meaningOf(progressing.Reason), of.command("rollout undo"))
+		t.Resultf("\nWhat it means: %s\nGo back with: %s", condition.Meaning(progressing.Reason), of.command("rollout undo"))
 	case flotillav1.ReasonRolloutReverted:
 		t.Resultf("\nWhat it means: %s\nMake it the spec of the hub, too, with: %s\nTry the change again with: %s",
-			meaningOf(progressing.Reason), of.command("rollout undo"), of.command("rollout retry"))
+			condition.Meaning(progressing.Reason), of.command("rollout undo"), of.command("rollout retry"))
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/membership"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -65,11 +65,14 @@ A cluster that is not the one that the hub knows by this name is refused.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	t := &tool{Console: console.New(streams, clk), Access: site.NewAccess(root)}
-	for _, add := range []func(*tool) *cobra.Command{
-		newRegister, newUnregister, newRotate, newStatus, newDashboard, newExpiries, newRBAC, newUpgradeMember, newPause, newResume,
-		newDrain, newUndrain, newRollout, newHeld, newConfirm, newRelease, newTree, newWhy, newDiff, newPrune, newDetach, newDoctor, newVersion,
+	commands := membership.Commands(t.Console, t.Access)
+	for _, newCommand := range []func(*tool) *cobra.Command{
+		newStatus, newDashboard, newExpiries, newRBAC, newPause, newResume, newDrain, newUndrain, newRollout, newHeld, newConfirm,
+		newRelease, newTree, newWhy, newDiff, newPrune, newDetach, newDoctor, newVersion,
 	} {
-		command := add(t)
+		commands = append(commands, newCommand(t))
+	}
+	for _, command := range commands {
 		command.DisableFlagsInUseLine = true
 		root.AddCommand(command)
 	}
@@ -98,57 +101,8 @@ func suggestion(text string) string {
 	return unknown + "; did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
-// exactlyOne accepts one argument, which the message names.
-func exactlyOne(usage string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s is needed, and nothing else; see %s --help", usage, c.CommandPath())
-		}
-		return nil
-	}
-}
-
 // addCluster adds --cluster to a command that can be limited to a member.
 func (t *tool) addCluster(c *cobra.Command, cluster *string, usage string) {
 	c.Flags().StringVarP(cluster, "cluster", "c", "", usage)
 	_ = c.RegisterFlagCompletionFunc("cluster", t.CompleteMembers)
-}
-
-// credentialFlags are the flags of commands that make a credential in a member.
-type credentialFlags struct {
-	context, output string
-	lifetime        lifetimeFlag
-}
-
-// addCredential adds the flags of a command that makes a credential in a member.
-func (t *tool) addCredential(c *cobra.Command, to *credentialFlags) {
-	c.Flags().StringVar(&to.context, "member-context", "", "Context of an administrator of the member (required)")
-	c.Flags().DurationVar(&to.lifetime.wanted, "token-lifetime", wantedLifetime, lifetimeUsage)
-	c.Flags().StringVarP(&to.output, "output", "o", "", "yaml or json: print the registration, credential included, instead of writing it")
-	_ = c.RegisterFlagCompletionFunc("member-context", t.CompleteContexts)
-}
-
-// check refuses values that cannot be used.
-func (f *credentialFlags) check() error {
-	if f.context == "" {
-		return console.Faultf("name a context of an administrator of the member; kubectl config get-contexts lists them", "--member-context is missing")
-	}
-	if f.output != "" && f.output != "yaml" && f.output != "json" {
-		return console.BadOutput(f.output, "json", "yaml")
-	}
-	return nil
-}
-
-// lookInto reads the members from the hub and prepares the ways into them.
-func (t *tool) lookAround(ctx context.Context) (*site.Ways, []flotillav1.MemberCluster, error) {
-	hub, err := t.Hub()
-	if err != nil {
-		return nil, nil, err
-	}
-	members, err := hub.Members(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	ways, err := t.WaysInto(ctx, hub)
-	return ways, members, err
 }

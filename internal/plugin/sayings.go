@@ -17,6 +17,8 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/changes"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/dashboard"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
@@ -60,12 +62,12 @@ func (s *sayings) Hub(ctx context.Context) (dashboard.HubState, error) {
 func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
 // Meaning implements dashboard.Sayings.
-func (s *sayings) Meaning(reason string) string { return meaningOf(reason) }
+func (s *sayings) Meaning(reason string) string { return condition.Meaning(reason) }
 
 // Unmet implements dashboard.Sayings.
 func (s *sayings) Unmet(member *flotillav1.MemberCluster) (metav1.Condition, *metav1.Time) {
-	unmet := firstUnmet(member)
-	return unmet, since(unmet, member)
+	unmet := condition.FirstUnmet(member)
+	return unmet, condition.Since(unmet, member)
 }
 
 // Urgency implements dashboard.Sayings.
@@ -138,7 +140,7 @@ func (s *sayings) Differences(object fleet.Object, clusters []string, labels fun
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flotillav1.ReasonOverrideInvalid, err)
 	}
-	base, _ := toFields(kind.Spec(object)).(map[string]any)
+	base, _ := changes.Fields(kind.Spec(object)).(map[string]any)
 	delete(base, "placement")
 	var found []dashboard.Difference
 	byHash := map[string]int{}
@@ -160,15 +162,15 @@ func (s *sayings) Differences(object fleet.Object, clusters []string, labels fun
 
 // overridden returns the fields that differ in a cluster from the spec of the hub, and those that are left to the member.
 func overridden(base map[string]any, want fleet.Effective) []string {
-	changes := changedFields(base, want.Spec)
+	changed := changes.Between(base, want.Spec)
 	for _, path := range want.Left {
 		field := strings.Join(path, ".")
-		changes = slices.DeleteFunc(changes, func(change string) bool {
+		changed = slices.DeleteFunc(changed, func(change string) bool {
 			return strings.HasPrefix(change, field+" ") || strings.HasPrefix(change, field+".")
 		})
-		changes = append(changes, field+" is left to the member")
+		changed = append(changed, field+" is left to the member")
 	}
-	return changes
+	return changed
 }
 
 // Why implements dashboard.Sayings.
@@ -223,7 +225,7 @@ func (s *sayings) compare(ctx context.Context, of target, object fleet.Object, m
 		return failed(err)
 	}
 	// What the hub does not state has the default of the member.
-	differences = slices.DeleteFunc(changedFields(spec, of.kind.Spec(copied)), func(change string) bool { return strings.Contains(change, " unset → ") })
+	differences = slices.DeleteFunc(changes.Between(spec, of.kind.Spec(copied)), func(change string) bool { return strings.Contains(change, " unset → ") })
 	if len(differences) == 0 {
 		return "It is what the hub wants in this cluster.", nil
 	}

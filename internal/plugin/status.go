@@ -302,7 +302,7 @@ func (v *fleetView) summary() string {
 		}
 	}
 	parts := []string{fmt.Sprintf("Members %d/%d ready", ready, len(v.members))}
-	for _, kind := range kindNames {
+	for _, kind := range fleet.KindNames {
 		total, well := 0, 0
 		for _, object := range v.objects {
 			if kindOf(object).Name != kind {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 )
 
 // TestPlugin is the life of a fleet: what a step does is there in the next one.
@@ -85,7 +86,7 @@ func (s *story) register(t *testing.T) {
 		t.Errorf("the credential ends in %s", left)
 	}
 	// The hub works with the rights of config/member and no others.
-	if got := condition(member.Status.Conditions, flotillav1.ConditionAPIsServed); got.Reason != flotillav1.ReasonAllServed {
+	if got := condition.Of(member.Status.Conditions, flotillav1.ConditionAPIsServed); got.Reason != flotillav1.ReasonAllServed {
 		t.Errorf("APIsServed: %s: %s", got.Reason, got.Message)
 	}
 }
@@ -232,7 +233,7 @@ func (s *story) rotateRefused(t *testing.T) {
 		return apimeta.IsStatusConditionTrue(s.member("eu-1").Status.Conditions, flotillav1.ConditionCredentialsAccepted), nil
 	})
 	s.must("rotate", "eu-1", "--member-context", "eu-1-admin", "--revoke-old")
-	if kept := credentials(t, eu1, "eu-1"); len(kept) != 1 || claimsOf(tokenOf(t, good)).secret() != kept[0].Name {
+	if kept := credentials(t, eu1, "eu-1"); len(kept) != 1 || secretOf(t, tokenOf(t, good)) != kept[0].Name {
 		t.Errorf("the credentials left are %v", kept)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +32,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/plugin/site"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -262,26 +264,26 @@ func (w *world) member(name string) *flotillav1.MemberCluster {
 	return member
 }
 
-// credentials counts the credentials of a registration in a member.
+// credentials returns the credentials of a registration in a member.
 func credentials(t *testing.T, cluster *testenv.Cluster, name string) []corev1.Secret {
 	t.Helper()
-	found, err := credentialsOf(context.Background(), &site.Site{Client: cluster.Client}, name)
-	if err != nil {
+	found := &corev1.SecretList{}
+	if err := cluster.Client.List(context.Background(), found, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{"flotilla.dev/hub-credential": "true"}); err != nil {
 		t.Fatal(err)
 	}
-	return found
+	return slices.DeleteFunc(found.Items, func(secret corev1.Secret) bool { return secret.Annotations[flotillav1.AnnotationClusterName] != name })
 }
 
 // inventory lists what of the hub's access is in a member.
 func inventory(t *testing.T, cluster *testenv.Cluster) []string {
 	t.Helper()
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var there []string
 	for _, object := range objects {
-		if !isRights(object) {
+		if !manifests.IsRights(object) {
 			continue
 		}
 		seen := &unstructured.Unstructured{}
@@ -291,7 +293,7 @@ func inventory(t *testing.T, cluster *testenv.Cluster) []string {
 			t.Fatal(err)
 		}
 		if err == nil {
-			there = append(there, describe(object))
+			there = append(there, console.Describe(object))
 		}
 	}
 	secrets := &corev1.SecretList{}

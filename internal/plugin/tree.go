@@ -51,7 +51,7 @@ func (t *tool) tree(ctx context.Context, argument, only, output string) error {
 	for _, entry := range entriesOf(object) {
 		unknown[entry.Name] = entry.Ready == metav1.ConditionUnknown
 	}
-	atOnce(ctx, len(names), func(i int) bool { return unknown[names[i]] },
+	site.AtOnce(ctx, len(names), func(i int) bool { return unknown[names[i]] },
 		func(ctx context.Context, i int) *branch { return clusterBranch(ctx, ways, object, of, names[i]) },
 		func(_ int, below *branch) { root.below = append(root.below, below) })
 	if ctx.Err() != nil {

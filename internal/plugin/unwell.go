@@ -12,6 +12,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/dashboard"
 )
@@ -20,7 +21,7 @@ import (
 func (t *tool) withCondition(view *fleetView, conditionType string) [][]console.Cell {
 	var rows [][]console.Cell
 	add := func(name string, conditions []metav1.Condition) {
-		found := condition(conditions, conditionType)
+		found := condition.Of(conditions, conditionType)
 		if found.Status == metav1.ConditionTrue {
 			rows = append(rows, []console.Cell{{Text: name}, {Text: found.Reason, Colour: console.Red}, {Text: t.Ago(&found.LastTransitionTime)}, {Text: found.Message}})
 		}
@@ -63,16 +64,16 @@ func (t *tool) unwell(view *fleetView) [][]console.Cell {
 func unwellIn(object fleet.Object) []dashboard.Row {
 	var rows []dashboard.Row
 	add := func(cluster string, ready metav1.ConditionStatus, reason string, since *metav1.Time, message string) {
-		rows = append(rows, dashboard.Row{Object: nameOf(object), Cluster: cluster, Ready: ready, Reason: reason, Since: since, Message: cmp.Or(message, meaningOf(reason))})
+		rows = append(rows, dashboard.Row{Object: nameOf(object), Cluster: cluster, Ready: ready, Reason: reason, Since: since, Message: cmp.Or(message, condition.Meaning(reason))})
 	}
 	for _, entry := range entriesOf(object) {
 		if entry.Ready != metav1.ConditionTrue {
 			add(entry.Name, entry.Ready, entry.Reason, entry.Since, entry.Message)
 		}
 	}
-	ready := condition(*object.GetConditions(), flotillav1.ConditionReady)
+	ready := condition.Of(*object.GetConditions(), flotillav1.ConditionReady)
 	if len(rows) == 0 && ready.Status != metav1.ConditionTrue {
-		add("-", ready.Status, ready.Reason, since(ready, object), ready.Message)
+		add("-", ready.Status, ready.Reason, condition.Since(ready, object), ready.Message)
 	}
 	return rows
 }
@@ -87,7 +88,7 @@ func attentionOf(member *flotillav1.MemberCluster, placed func(name string) bool
 		if placed(name) && item.Reason != flotillav1.ReasonOrphaned {
 			continue
 		}
-		rows = append(rows, dashboard.Row{Object: name, Cluster: member.Name, Ready: metav1.ConditionFalse, Reason: item.Reason, Since: item.Since, Message: meaningOf(item.Reason)})
+		rows = append(rows, dashboard.Row{Object: name, Cluster: member.Name, Ready: metav1.ConditionFalse, Reason: item.Reason, Since: item.Since, Message: condition.Meaning(item.Reason)})
 	}
 	return rows
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
@@ -57,7 +58,7 @@ func TestUpgradeMember_applies_what_differs(t *testing.T) {
 	}
 
 	// An administrator applied the file before, as the pages say. It is the same content, so there is no conflict with it.
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/fleet"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -101,7 +102,7 @@ func (t *tool) explain(ctx context.Context, ways *site.Ways, of target, object f
 	if cause.detail != "" {
 		said.because += ": " + cause.detail
 	}
-	said.meaning = meaningOf(cause.reason)
+	said.meaning = condition.Meaning(cause.reason)
 	var err error
 	said.warnings, err = warningsAbout(ctx, ways, member, of)
 	return said, err
@@ -145,10 +146,10 @@ func (t *tool) firstOf(name string, conditions []metav1.Condition) []finding {
 	for _, said := range []struct{ conditionType, words string }{
 		{flotillav1.ConditionStalled, "is stalled for"}, {flotillav1.ConditionCopyRecreated, "has copies that were made again, known for"},
 	} {
-		found := condition(conditions, said.conditionType)
+		found := condition.Of(conditions, said.conditionType)
 		if found.Status == metav1.ConditionTrue {
 			what := fmt.Sprintf("%s %s %s: %s: %s", name, said.words, t.Ago(&found.LastTransitionTime), found.Reason, found.Message)
-			first = append(first, finding{severity: problem, what: what, remedy: meaningOf(found.Reason)})
+			first = append(first, finding{severity: problem, what: what, remedy: condition.Meaning(found.Reason)})
 		}
 	}
 	return first
@@ -161,7 +162,7 @@ func notChosen(object fleet.Object, member *flotillav1.MemberCluster) string {
 	case object.GetPlacement() == nil:
 		return "it has no spec.placement, so it is placed nowhere"
 	case member.Status.UID == "":
-		return "the registration has not been accepted: " + firstUnmet(member).Message
+		return "the registration has not been accepted: " + condition.FirstUnmet(member).Message
 	case placement.ClusterSelector != nil:
 		return "its clusterSelector is " + metav1.FormatLabelSelector(placement.ClusterSelector) + ", and the member has the labels " +
 			console.OrDash(metav1.FormatLabelSelector(metav1.SetAsLabelSelector(member.Labels))) + "; or the member does not take part in the kind or the namespace (annotations of its registration)"
@@ -171,8 +172,8 @@ func notChosen(object fleet.Object, member *flotillav1.MemberCluster) string {
 
 // causeOf returns the deepest branch that is not ready, or nil when all are.
 func causeOf(seen *branch, member *flotillav1.MemberCluster) *branch {
-	if ready := condition(member.Status.Conditions, flotillav1.ConditionReady); ready.Status != metav1.ConditionTrue {
-		unmet := firstUnmet(member)
+	if ready := condition.Of(member.Status.Conditions, flotillav1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		unmet := condition.FirstUnmet(member)
 		return &branch{kind: flotillav1.KindMemberCluster, name: member.Name, ready: unmet.Status, reason: unmet.Reason, since: &unmet.LastTransitionTime, detail: unmet.Message}
 	}
 	if seen.ready == metav1.ConditionTrue {

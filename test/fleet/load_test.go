@@ -215,9 +215,15 @@ func (f *fleet) hasRevision(ctx context.Context, value flotillav1.LabelValue, me
 // what comes out can be compared.
 func (f *fleet) expectConverged(t *testing.T, members ...string) {
 	t.Helper()
+	f.expectConvergedWithin(t, loadPatience(), members...)
+}
+
+// expectConvergedWithin is expectConverged with another patience.
+func (f *fleet) expectConvergedWithin(t *testing.T, patience time.Duration, members ...string) {
+	t.Helper()
 	g := NewWithT(t)
 	for _, value := range []flotillav1.LabelValue{flotillav1.LabelValue(fmt.Sprintf("t%d", time.Now().UnixNano())), "last"} {
 		g.Expect(f.setRevision(f.ctx, value)).To(Succeed())
-		g.Eventually(func() error { return f.hasRevision(f.ctx, value, members...) }, loadPatience(), 100*time.Millisecond).Should(Succeed())
+		g.Eventually(func() error { return f.hasRevision(f.ctx, value, members...) }, patience, 100*time.Millisecond).Should(Succeed())
 	}
 }

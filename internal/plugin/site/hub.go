@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -92,4 +93,15 @@ func (e Events) Since(before Events) []eventsv1.Event {
 		}
 	}
 	return fresh
+}
+
+// Annotate sets an annotation of a MemberCluster, or removes it.
+func (s *Site) Annotate(ctx context.Context, member *flotillav1.MemberCluster, annotation string, set bool) error {
+	before := member.DeepCopy()
+	if set {
+		metav1.SetMetaDataAnnotation(&member.ObjectMeta, annotation, "true")
+	} else {
+		delete(member.Annotations, annotation)
+	}
+	return s.Explain("annotating MemberCluster "+member.Name, s.Patch(ctx, member, client.MergeFrom(before), Person))
 }

@@ -134,3 +134,17 @@ func (w *Ways) byRegistration(ctx context.Context, member *flotillav1.MemberClus
 	found.ByRegistration = true
 	return found, nil
 }
+
+// LookAround reads the members from the hub and prepares the ways into them.
+func (a *Access) LookAround(ctx context.Context) (*Ways, []flotillav1.MemberCluster, error) {
+	hub, err := a.Hub()
+	if err != nil {
+		return nil, nil, err
+	}
+	members, err := hub.Members(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ways, err := a.WaysInto(ctx, hub)
+	return ways, members, err
+}

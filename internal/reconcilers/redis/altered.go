@@ -17,6 +17,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
@@ -45,7 +46,7 @@ type altered struct {
 }
 
 // alteredBy returns the altered object for the differences between what was sent and what is stored.
-func alteredBy(kind, name string, uid types.UID, sent string, differences []difference, now time.Time) altered {
+func alteredBy(kind, name string, uid types.UID, sent string, differences []drift.Difference, now time.Time) altered {
 	found := altered{kind: kind, name: name, uid: uid, answer: answer{sent: sent, stored: redisspec.ShortHash(differences), at: now}}
 	for _, d := range differences {
 		found.fields = append(found.fields, d.Path)

@@ -7,42 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 )
-
-func TestDifferences_name_the_fields(t *testing.T) {
-	type object = map[string]any
-	type array = []any
-	for name, tc := range map[string]struct {
-		have, want any
-		paths      []string
-	}{
-		"a value":              {object{"spec": object{"replicas": 1}}, object{"spec": object{"replicas": 2}}, []string{"spec.replicas"}},
-		"a key with a dot":     {object{"labels": object{}}, object{"labels": object{"a.b/c": "d"}}, []string{"labels[a.b/c]"}},
-		"what is above":        {object{}, object{"labels": object{"a": "b", "c": "d"}}, []string{"labels"}},
-		"an element by key":    {object{"containers": array{object{"name": "b", "image": "x"}}}, object{"containers": array{object{"name": "b", "image": "y"}}}, []string{"containers[b].image"}},
-		"a missing element":    {object{"containers": array{}}, object{"containers": array{object{"name": "b"}}}, []string{"containers[b]"}},
-		"an element by number": {object{"command": array{"a", "b"}}, object{"command": array{"a", "c"}}, []string{"command[1]"}},
-		"another length":       {object{"command": array{"a"}}, object{"command": array{"a", "c"}}, []string{"command"}},
-		"several, in order":    {object{"a": 1, "b": 1}, object{"b": 2, "a": 2}, []string{"a", "b"}},
-		"what others add":      {object{"a": 1, "b": 1}, object{"a": 1}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var paths []string
-			for _, d := range uncovered("", tc.have, tc.want) {
-				paths = append(paths, d.Path)
-			}
-			if diff := cmp.Diff(tc.paths, paths); diff != "" {
-				t.Errorf("paths differ (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 func TestAltered_what_pods_start_with_stops_an_update(t *testing.T) {
 	for field, stops := range map[string]bool{
@@ -77,8 +48,8 @@ func TestAnswers_last_as_long_as_their_objects(t *testing.T) {
 		return clusters.Request{ClusterName: multicluster.ClusterName(cluster), Request: reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}}}
 	}
 	now := time.Now()
-	first := alteredBy("Service", "a", "uid-a", "sent", []difference{{"x", 1}}, now)
-	second := alteredBy("Service", "b", "uid-b", "sent", []difference{{"x", 1}}, now)
+	first := alteredBy("Service", "a", "uid-a", "sent", []drift.Difference{{Path: "x", Have: 1}}, now)
+	second := alteredBy("Service", "b", "uid-b", "sent", []drift.Difference{{Path: "x", Have: 1}}, now)
 	all := &answers{}
 	all.keep(request("eu-1", "web"), []altered{first, second})
 	all.keep(request("eu-1", "web"), []altered{second})
@@ -97,11 +68,11 @@ func TestAnswers_last_as_long_as_their_objects(t *testing.T) {
 		seen altered
 		want bool
 	}{
-		"the same":              {alteredBy("Service", "a", "uid-a", "sent", []difference{{"x", 1}}, now), true},
-		"another intent":        {alteredBy("Service", "a", "uid-a", "other", []difference{{"x", 1}}, now), false},
-		"another value":         {alteredBy("Service", "a", "uid-a", "sent", []difference{{"x", 2}}, now), false},
-		"one more field":        {alteredBy("Service", "a", "uid-a", "sent", []difference{{"x", 1}, {"y", 1}}, now), false},
-		"the object made again": {alteredBy("Service", "a", "uid-c", "sent", []difference{{"x", 1}}, now), false},
+		"the same":              {alteredBy("Service", "a", "uid-a", "sent", []drift.Difference{{Path: "x", Have: 1}}, now), true},
+		"another intent":        {alteredBy("Service", "a", "uid-a", "other", []drift.Difference{{Path: "x", Have: 1}}, now), false},
+		"another value":         {alteredBy("Service", "a", "uid-a", "sent", []drift.Difference{{Path: "x", Have: 2}}, now), false},
+		"one more field":        {alteredBy("Service", "a", "uid-a", "sent", []drift.Difference{{Path: "x", Have: 1}, {Path: "y", Have: 1}}, now), false},
+		"the object made again": {alteredBy("Service", "a", "uid-c", "sent", []drift.Difference{{Path: "x", Have: 1}}, now), false},
 	} {
 		s := &state{now: now.Add(answerLife - 1), answers: all.of(request("us-1", "web"))}
 		if got := s.answered(&tc.seen); got != tc.want {

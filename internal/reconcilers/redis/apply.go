@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 )
 
 // outcome is what a pass has done, for the events.
@@ -139,7 +140,7 @@ func applyChange(ctx context.Context, member client.Client, s *state, c change, 
 	if c.uid == "" {
 		done.created = append(done.created, c)
 	}
-	if differ := differences(stored, c.desired); len(differ) > 0 {
+	if differ := drift.Between(stored, c.desired); len(differ) > 0 {
 		done.altered = append(done.altered, alteredBy(c.kind, c.desired.GetName(), stored.GetUID(), c.sent, differ, s.now))
 	}
 	return nil
@@ -165,7 +166,7 @@ func applyPatiently(ctx context.Context, member client.Client, c change) (client
 
 // serverSideApply applies a change and returns the stored object.
 func serverSideApply(ctx context.Context, member client.Client, c change) (client.Object, error) {
-	content := fields(c.desired)
+	content := drift.Fields(c.desired)
 	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
 	if c.uid != "" {
 		// The UID ensures that an object that has just replaced this one is not changed.
@@ -196,7 +197,7 @@ func serverSideApply(ctx context.Context, member client.Client, c change) (clien
 
 // overwrite replaces the lists in the spec of an object by the rendered ones.
 func overwrite(ctx context.Context, member client.Client, c change) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.uid}, "spec": fields(c.desired)["spec"]})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.uid}, "spec": drift.Fields(c.desired)["spec"]})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
@@ -110,7 +111,7 @@ func BenchmarkDifferences(b *testing.B) {
 	live, desired := renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil), renderStatefulSet(redis, &s, "hash", renderConfigMap(redis, &s).Name, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if differ := differences(live, desired); len(differ) > 0 {
+		if differ := drift.Between(live, desired); len(differ) > 0 {
 			b.Fatal(differ)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
@@ -39,9 +40,9 @@ const (
 
 // renderConfigMap renders the files that Pods start with.
 func renderConfigMap(redis *flotillav1.Redis, s *flotillav1.RedisSpec) *corev1.ConfigMap {
-	data := map[string]string{keyConfig: renderConfig(s), keySettings: renderSettings(redis, s)}
+	data := map[string]string{keyConfig: redisspec.Config(s), keySettings: renderSettings(redis, s)}
 	maps.Copy(data, scripts())
-	if isSentinel(s) {
+	if redisspec.IsSentinel(s) {
 		data[keySettings] += renderSentinelSettings(redis, s)
 		maps.Copy(data, sentinelScripts())
 	}
@@ -151,7 +152,7 @@ func (s *state) startable(config *corev1.ConfigMap) bool {
 	if s.configMap == nil || s.configMap.DeletionTimestamp != nil || s.record == nil || s.record.DeletionTimestamp != nil {
 		return false
 	}
-	return covers(withoutIdentity(s.configMap), withoutIdentity(config))
+	return drift.Covers(drift.WithoutIdentity(s.configMap), drift.WithoutIdentity(config))
 }
 
 // templateConfig returns the name of the ConfigMap in the template of a StatefulSet, or "".
@@ -346,7 +347,7 @@ func renderTopology(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t topology
 	for _, suffix := range slices.Sorted(maps.Keys(t.addresses)) {
 		fmt.Fprintf(&out, "%s%s=%s\n", prefixAddress, strings.ToUpper(suffix), t.addresses[suffix])
 	}
-	if isSentinel(s) {
+	if redisspec.IsSentinel(s) {
 		fmt.Fprintf(&out, "%s=\"%s\"\n%s=%t\n%s=%s\n", keyAddresses, strings.Join(t.ordinals(), " "), keyMigrating, t.migrating, keyForcePrimary, t.forcedPrimary)
 	}
 	return out.String()

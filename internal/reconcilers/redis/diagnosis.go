@@ -129,3 +129,28 @@ func diagnoseEnd(status *corev1.ContainerStatus, ended *corev1.ContainerStateTer
 		return diagnosis{reason: flotillav1.ReasonCrashing, why: fmt.Sprintf("its server terminated with exit code %d and was restarted", ended.ExitCode)}
 	}
 }
+
+func podCondition(seen *corev1.Pod, conditionType corev1.PodConditionType) *corev1.PodCondition {
+	at := slices.IndexFunc(seen.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionType })
+	if at < 0 {
+		return nil
+	}
+	return &seen.Status.Conditions[at]
+}
+
+func redisContainer(seen *corev1.Pod) *corev1.ContainerStatus {
+	at := slices.IndexFunc(seen.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == containerName })
+	if at < 0 {
+		return nil
+	}
+	return &seen.Status.ContainerStatuses[at]
+}
+
+// crashed reports whether the server has exited and does not serve again yet.
+func crashed(seen *corev1.Pod) bool {
+	status := redisContainer(seen)
+	if status == nil || status.Ready {
+		return false
+	}
+	return status.State.Terminated != nil || status.RestartCount > 0
+}

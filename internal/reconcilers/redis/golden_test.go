@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
@@ -53,11 +54,11 @@ func TestRenderStatefulSet_to_the_letter(t *testing.T) {
 			redis := redisOf(mutate)
 			s := redisspec.Of(redis)
 			config := renderConfigMap(redis, &s).Name
-			if isSentinel(&s) {
+			if redisspec.IsSentinel(&s) {
 				// Its scripts change without a change of anything else.
 				config = configName(redis.Name, "hash")
 			}
-			got, err := yaml.Marshal(fields(renderStatefulSet(redis, &s, "hash", config, nil)))
+			got, err := yaml.Marshal(drift.Fields(renderStatefulSet(redis, &s, "hash", config, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +98,7 @@ func TestRenderSentinel_to_the_letter(t *testing.T) {
 	} {
 		var text strings.Builder
 		for _, service := range renderServices(redis, &s, topology) {
-			got, err := yaml.Marshal(map[string]any{service.Name: fields(service)["spec"]})
+			got, err := yaml.Marshal(map[string]any{service.Name: drift.Fields(service)["spec"]})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 // leaders are the Redises of mode Sentinel. Only they have series of their own: a failover is worth an alert, whose first
@@ -47,7 +48,7 @@ type leaderCollector struct {
 
 // note records the status of a Redis, or forgets it if it has no sentinels, or none yet.
 func (c *leaderCollector) note(req clusters.Request, s *state, status flotillav1.RedisStatus) {
-	if !isSentinel(&s.spec) || *s.spec.Replicas == 0 || status.PrimaryEpoch == nil {
+	if !redisspec.IsSentinel(&s.spec) || *s.spec.Replicas == 0 || status.PrimaryEpoch == nil {
 		c.forget(req)
 		return
 	}

@@ -372,3 +372,44 @@ func (s *state) podAt(ordinal int32) (pod, bool) {
 	}
 	return s.pods[at], true
 }
+
+// viewPod returns the relevant parts of a Pod, or false if it does not belong to the StatefulSet.
+func viewPod(seen *corev1.Pod, set *appsv1.StatefulSet) (pod, bool) {
+	ordinal, ok := ordinalOf(seen.Name, set.Name)
+	if !ok || !metav1.IsControlledBy(seen, set) {
+		return pod{}, false
+	}
+	view := pod{
+		name:            seen.Name,
+		ordinal:         ordinal,
+		uid:             seen.UID,
+		resourceVersion: seen.ResourceVersion,
+		node:            seen.Spec.NodeName,
+		hash:            seen.Annotations[flotillav1.AnnotationSpecHash],
+		config:          cmp.Or(seen.Annotations[flotillav1.AnnotationConfig], formerConfigName(set.Name)),
+		created:         seen.CreationTimestamp.Time,
+		changed:         seen.CreationTimestamp.Time,
+		deleting:        seen.DeletionTimestamp != nil,
+	}
+	view.besides = besideServer(seen)
+	if view.deleting {
+		view.ends = seen.DeletionTimestamp.Time
+	}
+	if at := slices.IndexFunc(seen.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerName }); at >= 0 {
+		server := seen.Spec.Containers[at]
+		view.resources = server.Resources
+		if len(server.Ports) > 0 {
+			view.port = server.Ports[0].ContainerPort
+		}
+	}
+	if condition := podCondition(seen, corev1.PodReady); condition != nil {
+		// A terminating Pod no longer counts, whatever its probe reports.
+		view.ready = condition.Status == corev1.ConditionTrue && !view.deleting
+		view.changed = condition.LastTransitionTime.Time
+	}
+	if !view.ready {
+		view.diagnosis = cmp.Or(diagnoseBeside(seen), diagnose(seen))
+		view.probed = probed(seen, view.ready) && !view.serves
+	}
+	return view, true
+}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/reconcilers/redis/drift"
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
@@ -107,12 +108,12 @@ func planFor(s *state) plan {
 // riskOf returns the problem that forbids replacing a Pod, or nil.
 func riskOf(s *flotillav1.RedisSpec, p pod, claim *corev1.PersistentVolumeClaim) *problem {
 	// In mode Sentinel any Pod can become the primary.
-	return cmp.Or(volumeRisk(s, p.name, p.primary || isSentinel(s), claim), memoryRisk(s, p))
+	return cmp.Or(volumeRisk(s, p.name, p.primary || redisspec.IsSentinel(s), claim), memoryRisk(s, p))
 }
 
 // stopFor returns the problem that forbids any change, or nil.
 func stopFor(s *state) *problem {
-	if message := configProblem(s.spec.Config); message != "" {
+	if message := redisspec.ConfigProblem(s.spec.Config); message != "" {
 		return &problem{flotillav1.ReasonConfigRejected, message}
 	}
 	if s.spec.Auth.Mode != flotillav1.RedisAuthPassword {
@@ -193,7 +194,7 @@ func currentTopology(s *state) topology {
 	if s.spec.Auth.Mode == flotillav1.RedisAuthPassword && s.spec.Auth.SecretRef == nil {
 		t.passwordGenerated = true
 	}
-	if isSentinel(&s.spec) {
+	if redisspec.IsSentinel(&s.spec) {
 		t.migrating, t.forcedPrimary = migrating(s), forcedPrimary(s)
 	}
 	maps.Copy(t.addresses, s.recorded.addresses)
@@ -208,7 +209,7 @@ func currentTopology(s *state) topology {
 // forceEmptyPrimary reports whether a person has accepted that this volume is empty.
 func forceEmptyPrimary(s *state) bool {
 	claim := s.claims[0]
-	return !isSentinel(&s.spec) && claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
+	return !redisspec.IsSentinel(&s.spec) && claim != nil && s.redis.Annotations[flotillav1.AnnotationForceEmptyPrimary] == string(claim.UID)
 }
 
 // planChanges returns the changes to apply, and the objects that stay altered because the member stores them so.
@@ -220,13 +221,13 @@ func planChanges(s *state, hash string, config *corev1.ConfigMap, startable bool
 		if slices.Contains(s.foreign, kind+" "+desired.GetName()) {
 			return nil
 		}
-		want, applied := stampHash(desired)
+		want, applied := drift.Stamp(desired)
 		if !exists {
 			changes = append(changes, change{kind: kind, desired: desired, sent: applied})
 			return &changes[len(changes)-1]
 		}
 		// An object that is being deleted is created again when it is gone.
-		differ := differencesTo(live, want)
+		differ := drift.To(live, want)
 		if live.GetDeletionTimestamp() != nil || len(differ) == 0 {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 // portName lets a Service follow the port of each Pod while a change of the port is rolled out.
@@ -28,7 +29,7 @@ func renderServices(redis *flotillav1.Redis, s *flotillav1.RedisSpec, t serviceT
 	headless := renderService(redis, s, suffixHeadless, all, true)
 	headless.Spec.ClusterIP = corev1.ClusterIPNone
 	services := []*corev1.Service{ordinal0, toAny, headless, toPrimary}
-	if isSentinel(s) {
+	if redisspec.IsSentinel(s) {
 		services = addSentinelServices(services, redis, s, t)
 	}
 	for _, open := range []*corev1.Service{toPrimary, toAny} {

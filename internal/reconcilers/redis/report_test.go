@@ -183,33 +183,6 @@ func TestRecreatedPods(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
-	type object = map[string]any
-	type array = []any
-	for name, tc := range map[string]struct {
-		have, want any
-		covered    bool
-	}{
-		"equal":                         {object{"a": int64(1)}, object{"a": int64(1)}, true},
-		"more than ours":                {object{"a": "x", "b": "y"}, object{"a": "x"}, true},
-		"less than ours":                {object{}, object{"a": "x"}, false},
-		"an empty object and none":      {object{}, object{"a": object{}}, true},
-		"keyed elements of others":      {array{object{"name": "a"}, object{"name": "b", "x": "1"}}, array{object{"name": "b"}}, true},
-		"a keyed element changed":       {array{object{"name": "b", "x": "1"}}, array{object{"name": "b", "x": "2"}}, false},
-		"one volume mounted twice":      {array{object{"name": "v", "mountPath": "/a"}, object{"name": "v", "mountPath": "/b"}}, array{object{"name": "v", "mountPath": "/b"}}, true},
-		"a longer list without keys":    {array{"a", "b"}, array{"a"}, false},
-		"another order without keys":    {array{"a", "b"}, array{"b", "a"}, false},
-		"a list where none should be":   {array{"a"}, array{}, false},
-		"a scalar where an object goes": {"x", object{"a": "b"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := covers(tc.have, tc.want); got != tc.covered {
-				t.Errorf("covers is %t, want %t", got, tc.covered)
-			}
-		})
-	}
-}
-
 func TestSentence(t *testing.T) {
 	long := sentence("é" + string(slices.Repeat([]byte("x"), 400)))
 	if len(long) > maxRefusal || long[:2] != "É" {

@@ -38,7 +38,7 @@ func rolloutOf(s *state, hash string, pods []pod) rollout {
 	if s.absent.overdue(s.now) && len(next.replace) == 0 && next.blocked == "" {
 		next = pastAbsence(s, hash, pods)
 	}
-	if isSentinel(&s.spec) {
+	if redisspec.IsSentinel(&s.spec) {
 		next = pastSentinel(s, next, pods)
 	}
 	primary := slices.IndexFunc(next.replace, func(p pod) bool { return p.primary && p.ready })

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 // In mode Sentinel the Pods decide which of them is the primary. The manager only learns it: the keeper of the Pod that
@@ -41,8 +42,6 @@ const (
 
 	unknownSentence = "No Pod has reported that it is the primary"
 )
-
-func isSentinel(s *flotillav1.RedisSpec) bool { return s.Mode == flotillav1.RedisModeSentinel }
 
 // besides is what a Pod of mode Sentinel has beside its server.
 type besides struct {
@@ -126,7 +125,7 @@ func (s *state) primary() (pod, bool) { return s.podAt(s.primaryOrdinal(s.pods))
 // reported the highest epoch. A report of a lower epoch than before is outdated, unless it is newer: then the sentinels
 // have lost what they knew, and count anew.
 func (s *state) primaryOrdinal(pods []pod) int32 {
-	if !isSentinel(&s.spec) {
+	if !redisspec.IsSentinel(&s.spec) {
 		return 0
 	}
 	before := s.redis.Status
@@ -168,7 +167,7 @@ func (s *state) unknownFor() time.Duration {
 
 // untilUnknown returns when to check again whether the primary is known, or zero.
 func untilUnknown(s *state) time.Duration {
-	if !isSentinel(&s.spec) || *s.spec.Replicas == 0 || s.primaryOrdinal(s.pods) != unknown {
+	if !redisspec.IsSentinel(&s.spec) || *s.spec.Replicas == 0 || s.primaryOrdinal(s.pods) != unknown {
 		return 0
 	}
 	return max(tellGrace-s.unknownFor(), 0)
@@ -176,7 +175,7 @@ func untilUnknown(s *state) time.Duration {
 
 // emptyPod returns the Pod that would be the primary and has lost its data, or false.
 func emptyPod(s *state) (pod, bool) {
-	if !isSentinel(&s.spec) {
+	if !redisspec.IsSentinel(&s.spec) {
 		primary, found := s.podAt(0)
 		return primary, found && primary.emptyVolume != ""
 	}
@@ -202,7 +201,7 @@ func voterIDs(redis *flotillav1.Redis) string {
 // long as the sentinels do not: a record without it is of mode Replication. Without a record, the StatefulSet or data of
 // an earlier Redis shows it; data of mode Sentinel is recognised by its Pods.
 func migrating(s *state) bool {
-	if !isSentinel(&s.spec) {
+	if !redisspec.IsSentinel(&s.spec) {
 		return false
 	}
 	recorded := s.recorded.migrating
@@ -237,7 +236,7 @@ func forceAnnotation(redis *flotillav1.Redis) string {
 func forcedPrimary(s *state) string {
 	name, uid, found := strings.Cut(s.redis.Annotations[flotillav1.AnnotationForcePrimary], "@")
 	ordinal, known := ordinalOf(name, s.redis.Name)
-	if !isSentinel(&s.spec) || !found || !known || ordinal >= voters {
+	if !redisspec.IsSentinel(&s.spec) || !found || !known || ordinal >= voters {
 		return ""
 	}
 	claim := s.claims[ordinal]
@@ -250,7 +249,7 @@ func forcedPrimary(s *state) string {
 // addressed reports whether the record has the addresses of all desired Pods. A Pod is only created then: it is known to
 // the others by its address.
 func (s *state) addressed() bool {
-	return !isSentinel(&s.spec) || len(s.recorded.ordinals()) >= int(*s.spec.Replicas)
+	return !redisspec.IsSentinel(&s.spec) || len(s.recorded.ordinals()) >= int(*s.spec.Replicas)
 }
 
 // ordinals returns the addresses of the Pods by ordinal, up to the first that is not known.

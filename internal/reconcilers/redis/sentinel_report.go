@@ -12,6 +12,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 // plannedGrace is how long after its creation the former primary counts as replaced rather than failed.
@@ -19,7 +20,7 @@ const plannedGrace = 2 * time.Minute
 
 // reportFailovers counts a change of the primary. What the status says of it stays while no primary is known.
 func reportFailovers(after *flotillav1.RedisStatus, before flotillav1.RedisStatus, s *state) {
-	if !isSentinel(&s.spec) {
+	if !redisspec.IsSentinel(&s.spec) {
 		after.PrimaryEpoch, after.Failovers, after.LastFailoverTime = nil, 0, nil
 		return
 	}
@@ -63,7 +64,7 @@ func unknownPrimary(s *state) (reason, message string) {
 // quorum returns what is wrong with the sentinels or the proxies, or "". Before there was a primary, and while the mode
 // changes, they are still to come.
 func quorum(s *state) (reason, message string) {
-	if !isSentinel(&s.spec) || s.redis.Status.PrimaryEpoch == nil || *s.spec.Replicas == 0 || migrating(s) {
+	if !redisspec.IsSentinel(&s.spec) || s.redis.Status.PrimaryEpoch == nil || *s.spec.Replicas == 0 || migrating(s) {
 		return "", ""
 	}
 	voting, down := 0, ""
@@ -90,7 +91,7 @@ func quorum(s *state) (reason, message string) {
 
 // onFewNodes reports whether the Pods that vote run on fewer nodes than there are voters.
 func onFewNodes(s *state) bool {
-	if !isSentinel(&s.spec) {
+	if !redisspec.IsSentinel(&s.spec) {
 		return false
 	}
 	nodes := map[string]bool{}

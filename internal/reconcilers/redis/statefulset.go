@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 const (
@@ -73,7 +74,7 @@ func renderPodMetadata(redis *flotillav1.Redis, s *flotillav1.RedisSpec, hash, c
 		maps.Copy(annotations, plain(s.PodMetadata.Annotations))
 	}
 	maps.Copy(labels, childLabels(redis.Name))
-	if isSentinel(s) {
+	if redisspec.IsSentinel(s) {
 		labels[flotillav1.LabelRedisProxy] = "true"
 	}
 	annotations[flotillav1.AnnotationSpecHash] = hash
@@ -114,7 +115,7 @@ func renderPodSpec(redis *flotillav1.Redis, s *flotillav1.RedisSpec, config stri
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
-	if isSentinel(s) {
+	if redisspec.IsSentinel(s) {
 		addSentinel(&pod, s)
 	}
 	if s.RuntimeClassName != "" {

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
@@ -33,14 +34,14 @@ func (r *register) enter(ctx context.Context, secret *corev1.Secret) error {
 	}
 	var seen flotillav1.MemberCluster
 	deadline := r.Clock.Now().Add(r.timeout)
-	for _, step := range append(slices.Clone(joining), flotillav1.ConditionReady) {
+	for _, step := range append(slices.Clone(condition.Joining), flotillav1.ConditionReady) {
 		if r.paused && step == flotillav1.ConditionClaimed {
 			continue
 		}
 		err := r.Stage(ctx, step, func(ctx context.Context, doing func(string)) (string, error) {
 			return r.await(ctx, step, deadline.Sub(r.Clock.Now()), &seen, doing)
 		})
-		if condition(seen.Status.Conditions, flotillav1.ConditionClaimed).Status == metav1.ConditionTrue {
+		if condition.Of(seen.Status.Conditions, flotillav1.ConditionClaimed).Status == metav1.ConditionTrue {
 			// The hub works there now, so it is a member even if it does not become ready.
 			r.undo = nil
 		}
@@ -60,7 +61,7 @@ func (r *register) await(ctx context.Context, kind string, left time.Duration, s
 		if err := r.hubSite.Get(ctx, client.ObjectKey{Name: r.name}, seen); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		last = condition(seen.Status.Conditions, kind)
+		last = condition.Of(seen.Status.Conditions, kind)
 		if last.Reason != "" {
 			doing(last.Reason)
 		}
@@ -75,16 +76,16 @@ func (r *register) await(ctx context.Context, kind string, left time.Duration, s
 		return "", console.Faultf("make sure that the manager runs, holds its Lease, and has namespace "+r.Registrations+" among its registration.sources",
 			"no manager took the registration within %s", r.timeout)
 	}
-	worst := firstUnmet(seen)
+	worst := condition.FirstUnmet(seen)
 	return "", console.Faultf("solve that, and see kubectl flotilla doctor", "after %s %s is %s: %s: %s", r.timeout, worst.Type, worst.Status, console.OrDash(worst.Reason), console.OrDash(worst.Message))
 }
 
 // refused returns an error when the hub has refused the registration, which waiting does not change.
 func (r *register) refused(seen *flotillav1.MemberCluster) error {
-	if state := accepted(seen); state.Status == metav1.ConditionFalse {
+	if state := condition.Accepted(seen); state.Status == metav1.ConditionFalse {
 		return console.Faultf("correct that and register again", "the hub refuses the registration: %s: %s", state.Reason, state.Message)
 	}
-	if claimed := condition(seen.Status.Conditions, flotillav1.ConditionClaimed); claimed.Status == metav1.ConditionFalse {
+	if claimed := condition.Of(seen.Status.Conditions, flotillav1.ConditionClaimed); claimed.Status == metav1.ConditionFalse {
 		return console.Faultf("correct that and register again", "the hub may not work there: %s: %s", claimed.Reason, claimed.Message)
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package site
 
 import (
 	"context"
@@ -17,7 +17,7 @@ func TestAtOnce_shows_results_in_order_and_waits_little_for_clusters_that_are_aw
 	away := func(i int) bool { return i%3 == 0 }
 	// The others end when all of them that may run at once do.
 	full := make(chan struct{})
-	atOnce(t.Context(), n, away, func(ctx context.Context, i int) int {
+	AtOnce(t.Context(), n, away, func(ctx context.Context, i int) int {
 		if _, limited := ctx.Deadline(); limited != away(i) {
 			t.Errorf("cluster %d has a deadline: %t", i, limited)
 		}

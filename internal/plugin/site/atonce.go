@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package site
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 )
 
 const (
@@ -21,9 +22,9 @@ const (
 	unreachablePatience = 5 * time.Second
 )
 
-// atOnce looks into n clusters at once and shows each result, in their order, as soon as it and those before it are there.
+// AtOnce looks into n clusters at once and shows each result, in their order, as soon as it and those before it are there.
 // away reports whether the hub cannot reach a cluster; look gets less time for it.
-func atOnce[R any](ctx context.Context, n int, away func(i int) bool, look func(ctx context.Context, i int) R, show func(i int, result R)) {
+func AtOnce[R any](ctx context.Context, n int, away func(i int) bool, look func(ctx context.Context, i int) R, show func(i int, result R)) {
 	hurried, cancel := context.WithTimeout(ctx, unreachablePatience)
 	defer cancel()
 	results := make([]chan R, n)
@@ -51,7 +52,7 @@ func atOnce[R any](ctx context.Context, n int, away func(i int) bool, look func(
 	}
 }
 
-// isAway reports whether the hub cannot reach a member.
-func isAway(member *flotillav1.MemberCluster) bool {
-	return condition(member.Status.Conditions, flotillav1.ConditionReachable).Status == metav1.ConditionFalse
+// IsAway reports whether the hub cannot reach a member.
+func IsAway(member *flotillav1.MemberCluster) bool {
+	return condition.Of(member.Status.Conditions, flotillav1.ConditionReachable).Status == metav1.ConditionFalse
 }

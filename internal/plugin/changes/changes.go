@@ -1,7 +1,8 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+// Package changes lists the fields in which two specs differ.
+package changes
 
 import (
 	"encoding/json"
@@ -13,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// changedFields returns the fields of a spec that differ, with both values if these are short.
-func changedFields(before, after any) []string {
+// Between returns the fields of a spec that differ, with both values if these are short.
+func Between(before, after any) []string {
 	var changed []string
-	compareFields("", toFields(before), toFields(after), &changed)
+	compareFields("", Fields(before), Fields(after), &changed)
 	slices.Sort(changed)
 	return changed
 }
 
-// toFields returns a value as decoded JSON.
-func toFields(value any) any {
+// Fields returns a value as decoded JSON.
+func Fields(value any) any {
 	var fields any
 	document, err := json.Marshal(value)
 	if err == nil {

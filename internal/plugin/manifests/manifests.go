@@ -1,7 +1,8 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+// Package manifests renders and applies what a member needs: the objects of config/member.
+package manifests
 
 import (
 	"context"
@@ -19,21 +20,22 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/flotilla-dev/flotilla/config"
+	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
-// memberManifests returns the objects of config/member in an order in which they can be applied. They are the caller's own.
-func memberManifests() ([]*unstructured.Unstructured, error) {
-	rendered, err := renderedManifests()
-	objects := make([]*unstructured.Unstructured, 0, len(rendered))
-	for _, object := range rendered {
+// Member returns the objects of config/member in an order in which they can be applied. They are the caller's own.
+func Member() ([]*unstructured.Unstructured, error) {
+	manifests, err := rendered()
+	objects := make([]*unstructured.Unstructured, 0, len(manifests))
+	for _, object := range manifests {
 		objects = append(objects, object.DeepCopy())
 	}
 	return objects, err
 }
 
-// renderedManifests renders config/member once: that takes longer than to look into a member.
-var renderedManifests = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
+// rendered renders config/member once: that takes longer than to look into a member.
+var rendered = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	files := filesys.MakeFsInMemory()
 	err := fs.WalkDir(config.Manifests, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -48,12 +50,12 @@ var renderedManifests = sync.OnceValues(func() ([]*unstructured.Unstructured, er
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests of this build: %w", err)
 	}
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/config/member")
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/config/member")
 	if err != nil {
 		return nil, fmt.Errorf("rendering the manifests of this build: %w", err)
 	}
 	var objects []*unstructured.Unstructured
-	for _, resource := range rendered.Resources() {
+	for _, resource := range resources.Resources() {
 		encoded, err := resource.MarshalJSON()
 		object := &unstructured.Unstructured{}
 		if err == nil {
@@ -70,9 +72,9 @@ var renderedManifests = sync.OnceValues(func() ([]*unstructured.Unstructured, er
 	return objects, nil
 })
 
-// memberRoles returns the rights among the manifests: those in the whole member, and those in the namespace of the hub.
-func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
-	objects, err := renderedManifests()
+// Roles returns the rights among the manifests: those in the whole member, and those in the namespace of the hub.
+func Roles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
+	objects, err := rendered()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,9 +95,9 @@ func memberRoles() (clusterWide, inSystem []rbacv1.PolicyRule, err error) {
 	return clusterWide, inSystem, nil
 }
 
-// isRights reports whether an object gives rights, and is removed when the hub releases the member. Schemas, the policies
+// IsRights reports whether an object gives rights, and is removed when the hub releases the member. Schemas, the policies
 // about annotations and taints, and the namespace have no effect of their own and may be in use: they stay.
-func isRights(object *unstructured.Unstructured) bool {
+func IsRights(object *unstructured.Unstructured) bool {
 	switch object.GetKind() {
 	case "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount":
 		return true
@@ -103,64 +105,64 @@ func isRights(object *unstructured.Unstructured) bool {
 	return false
 }
 
-// rightsAmong returns the objects that give rights.
-func rightsAmong(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(objects), func(object *unstructured.Unstructured) bool { return !isRights(object) })
+// RightsAmong returns the objects that give rights.
+func RightsAmong(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects), func(object *unstructured.Unstructured) bool { return !IsRights(object) })
 }
 
-// tryMemberManifests applies the manifests by dry run. Objects of a namespace that does not exist yet cannot be tried; a
+// Try applies the manifests by dry run. Objects of a namespace that does not exist yet cannot be tried; a
 // cluster-scoped object of the same kind stands for them.
-func tryMemberManifests(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) error {
+func Try(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
 		err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), site.FieldOwner, client.ForceOwnership, client.DryRunAll)
 		if apierrors.IsNotFound(err) && object.GetNamespace() != "" {
 			continue
 		}
 		if err != nil {
-			return member.Explain("trying to apply "+describe(object), err)
+			return member.Explain("trying to apply "+console.Describe(object), err)
 		}
 	}
 	return nil
 }
 
-// applied is the result of applying the manifests.
-type applied struct {
-	total int
-	// created are the rights that did not exist before.
-	created []*unstructured.Unstructured
+// Applied is the result of applying the manifests.
+type Applied struct {
+	Total int
+	// Created are the rights that did not exist before.
+	Created []*unstructured.Unstructured
 }
 
-// applyMemberManifests applies the manifests. It returns what it has done even with an error.
-func applyMemberManifests(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured, doing func(string)) (applied, error) {
-	var done applied
+// Apply applies the manifests. It returns what it has done even with an error.
+func Apply(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured, doing func(string)) (Applied, error) {
+	var done Applied
 	for _, object := range objects {
-		doing(describe(object))
+		doing(console.Describe(object))
 		before := object.DeepCopy()
 		err := member.Get(ctx, client.ObjectKeyFromObject(object), before)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return done, member.Explain("reading "+describe(object), err)
+			return done, member.Explain("reading "+console.Describe(object), err)
 		}
 		isNew := err != nil
 		if err := member.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), site.FieldOwner, client.ForceOwnership); err != nil {
-			return done, member.Explain("applying "+describe(object), err)
+			return done, member.Explain("applying "+console.Describe(object), err)
 		}
-		done.total++
-		if isNew && isRights(object) {
-			done.created = append(done.created, object)
+		done.Total++
+		if isNew && IsRights(object) {
+			done.Created = append(done.Created, object)
 		}
 	}
 	return done, nil
 }
 
-// removeObjects deletes those of the objects that exist, in reverse order, and names those that it could not delete.
-func removeObjects(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) (removed int, left []string) {
+// Remove deletes those of the objects that exist, in reverse order, and names those that it could not delete.
+func Remove(ctx context.Context, member *site.Site, objects []*unstructured.Unstructured) (removed int, left []string) {
 	for _, object := range slices.Backward(objects) {
 		err := member.Delete(ctx, object.DeepCopy())
 		switch {
 		case err == nil:
 			removed++
 		case !apierrors.IsNotFound(err):
-			left = append(left, describe(object))
+			left = append(left, console.Describe(object))
 		}
 	}
 	return removed, left

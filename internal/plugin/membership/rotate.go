@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
@@ -52,7 +53,7 @@ the hub uses it, --revoke-old revokes the others.`,
 		Example: `  kubectl flotilla rotate eu-1 --member-context eu-1-admin
   kubectl flotilla rotate eu-1 --member-context eu-1-admin -o yaml | kubeseal -o yaml > eu-1.yaml
   kubectl flotilla rotate eu-1 --member-context eu-1-admin --revoke-old`,
-		Args:              exactlyOne("the NAME of the member"),
+		Args:              console.ExactlyOne("the NAME of the member"),
 		ValidArgsFunction: t.CompleteMember,
 		RunE: func(c *cobra.Command, args []string) error {
 			r.lifetime.asked = c.Flags().Changed("token-lifetime")
@@ -168,7 +169,7 @@ func (r *rotate) print() error {
 
 // mustUse returns an error unless the hub uses what the registration holds.
 func (r *rotate) mustUse(member *flotillav1.MemberCluster) error {
-	state := accepted(member)
+	state := condition.Accepted(member)
 	if state.Status == metav1.ConditionTrue {
 		return nil
 	}
@@ -184,7 +185,7 @@ func (r *rotate) awaitUse(ctx context.Context, made *credential, before site.Eve
 		if err := r.hub.Get(ctx, client.ObjectKeyFromObject(r.member), member); err != nil {
 			return false, err
 		}
-		state = accepted(member)
+		state = condition.Accepted(member)
 		doing(console.OrDash(state.Reason))
 		if state.Status != metav1.ConditionTrue {
 			return false, nil

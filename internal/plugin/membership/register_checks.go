@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
 	"github.com/flotilla-dev/flotilla/internal/clusters/verdict"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 )
 
 // checkHub checks that the hub can accept the registration and does not have it yet.
@@ -67,9 +68,9 @@ func (r *register) checkMember(ctx context.Context, doing func(string)) (string,
 	}
 	if !r.skipManifests {
 		doing("trying the manifests")
-		objects, err := memberManifests()
+		objects, err := manifests.Member()
 		if err == nil {
-			err = tryMemberManifests(ctx, r.member, objects)
+			err = manifests.Try(ctx, r.member, objects)
 		}
 		if err != nil {
 			return "", err

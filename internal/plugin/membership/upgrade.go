@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -48,7 +49,7 @@ administrator: the hub's own credential may not change its rights. Where a GitOp
 
 // upgradeMembers applies the manifests in the named members, or in all.
 func (t *tool) upgradeMembers(ctx context.Context, names []string, dryRun bool) error {
-	ways, members, err := t.lookAround(ctx)
+	ways, members, err := t.LookAround(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (t *tool) upgradeMembers(ctx context.Context, names []string, dryRun bool) 
 			members = append(members, *member)
 		}
 	}
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (t *tool) upgradeMembers(ctx context.Context, names []string, dryRun bool) 
 		err error
 	}
 	var failed []string
-	atOnce(ctx, len(members), func(i int) bool { return isAway(&members[i]) }, func(ctx context.Context, i int) outcome {
+	site.AtOnce(ctx, len(members), func(i int) bool { return site.IsAway(&members[i]) }, func(ctx context.Context, i int) outcome {
 		done, err := upgradeMember(ctx, ways, &members[i], objects, dryRun)
 		return outcome{done, err}
 	}, func(i int, result outcome) {
@@ -117,13 +118,13 @@ func upgradeMember(ctx context.Context, ways *site.Ways, member *flotillav1.Memb
 		return done, err
 	}
 	done.total = len(objects)
-	if err := tryMemberManifests(ctx, into, objects); err != nil {
+	if err := manifests.Try(ctx, into, objects); err != nil {
 		return done, err
 	}
 	for _, object := range objects {
 		before := object.DeepCopy()
 		if err := client.IgnoreNotFound(into.Get(ctx, client.ObjectKeyFromObject(object), before)); err != nil {
-			return done, into.Explain("reading "+describe(object), err)
+			return done, into.Explain("reading "+console.Describe(object), err)
 		}
 		applied := object.DeepCopy()
 		options := []client.ApplyOption{site.FieldOwner, client.ForceOwnership}
@@ -131,10 +132,10 @@ func upgradeMember(ctx context.Context, ways *site.Ways, member *flotillav1.Memb
 			options = append(options, client.DryRunAll)
 		}
 		if err := into.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...); err != nil {
-			return done, into.Explain("applying "+describe(object), err)
+			return done, into.Explain("applying "+console.Describe(object), err)
 		}
 		if !sameContent(before, applied) {
-			done.changed = append(done.changed, describe(object))
+			done.changed = append(done.changed, console.Describe(object))
 		}
 	}
 	return done, nil
@@ -147,10 +148,10 @@ func withoutNewer(ctx context.Context, member *site.Site, objects []*unstructure
 		if err == nil {
 			theirs := object.DeepCopy()
 			if err := client.IgnoreNotFound(member.Get(ctx, client.ObjectKeyFromObject(object), theirs)); err != nil {
-				return nil, nil, member.Explain("reading "+describe(object), err)
+				return nil, nil, member.Explain("reading "+console.Describe(object), err)
 			}
 			if stored, err := strconv.ParseInt(theirs.GetAnnotations()[flotillav1.AnnotationCRDRevision], 10, 64); err == nil && stored > revision {
-				newer = append(newer, describe(object))
+				newer = append(newer, console.Describe(object))
 				continue
 			}
 		}

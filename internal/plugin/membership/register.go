@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -17,7 +17,9 @@ import (
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 	"github.com/flotilla-dev/flotilla/internal/clusters/registration"
+	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -58,7 +60,7 @@ With -o yaml the registration is printed for a GitOps repository instead of bein
 the output contains the credential. Encrypt it.`,
 		Example: `  kubectl flotilla register eu-1 --member-context eu-1-admin --labels region=eu
   kubectl flotilla register eu-1 --member-context eu-1-admin -o yaml | kubeseal -o yaml > eu-1.yaml`,
-		Args:              exactlyOne("the NAME of the member"),
+		Args:              console.ExactlyOne("the NAME of the member"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			r.name, r.lifetime.asked = args[0], c.Flags().Changed("token-lifetime")
@@ -170,7 +172,7 @@ func (r *register) metadata() (metav1.ObjectMeta, error) {
 	}
 	registered := registration.ConventionFlotilla.Read(&corev1.Secret{ObjectMeta: metadata})
 	for _, kind := range registered.Kinds {
-		if err := checkKind(kind); err != nil {
+		if err := console.CheckOneOf("kind", kind, fleet.KindNames); err != nil {
 			return metadata, err
 		}
 	}
@@ -179,14 +181,14 @@ func (r *register) metadata() (metav1.ObjectMeta, error) {
 
 // applyManifests applies config/member.
 func (r *register) applyManifests(ctx context.Context, doing func(string)) (string, error) {
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		return "", err
 	}
-	done, err := applyMemberManifests(ctx, r.member, objects, doing)
-	if len(done.created) > 0 {
+	done, err := manifests.Apply(ctx, r.member, objects, doing)
+	if len(done.Created) > 0 {
 		r.undo = append(r.undo, func(ctx context.Context) string {
-			if _, left := removeObjects(ctx, r.member, done.created); len(left) > 0 {
+			if _, left := manifests.Remove(ctx, r.member, done.Created); len(left) > 0 {
 				return "not removed from the member: " + text.List(left, 10)
 			}
 			return "the rights of the hub in the member are removed"
@@ -195,5 +197,5 @@ func (r *register) applyManifests(ctx context.Context, doing func(string)) (stri
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d objects applied", done.total), nil
+	return fmt.Sprintf("%d objects applied", done.Total), nil
 }

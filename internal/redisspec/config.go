@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package redis
+package redisspec
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
-	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
 var (
@@ -30,8 +29,8 @@ var ownedPrefixes = []string{
 // ownedDirectives are owned by the operator too, but are prefixes of tunable directives.
 var ownedDirectives = []string{"maxmemory", "maxmemory-policy"}
 
-// configProblem returns why the config of a spec cannot be rendered, or "".
-func configProblem(config map[string]flotillav1.ConfigValue) string {
+// ConfigProblem returns why the config of a spec cannot be rendered, or "".
+func ConfigProblem(config map[string]flotillav1.ConfigValue) string {
 	for _, directive := range slices.Sorted(maps.Keys(config)) {
 		switch {
 		case !directivePattern.MatchString(directive):
@@ -51,15 +50,15 @@ func operatorOwned(directive string) bool {
 	})
 }
 
-// renderConfig renders the configuration that is common to all Pods. The start script adds port, role and password. The
+// Config renders the configuration that is common to all Pods. The start script adds port, role and password. The
 // directives of the operator come last, because the last one wins.
-func renderConfig(s *flotillav1.RedisSpec) string {
+func Config(s *flotillav1.RedisSpec) string {
 	var out strings.Builder
 	// Defaults that the user may change. A replica that restarts alone need not wait five seconds for others. A replica
 	// that connects to the address of a deleted primary gets no answer, not even a refusal: it times out and finds the new
 	// Pod after this time instead of a minute.
 	out.WriteString("repl-diskless-sync-delay 1\nrepl-timeout 15\n")
-	if isSentinel(s) {
+	if IsSentinel(s) {
 		// The Pod that was not promoted continues from the backlog of the new primary instead of copying everything.
 		out.WriteString("repl-backlog-size 64mb\n")
 	}
@@ -81,7 +80,7 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 		"appendonly " + appendOnly,
 		"appendfsync " + s.Persistence.AppendFsync,
 		"save " + save,
-		fmt.Sprintf("maxmemory %d", redisspec.MaxMemory(s)),
+		fmt.Sprintf("maxmemory %d", MaxMemory(s)),
 		"maxmemory-policy " + s.Memory.MaxMemoryPolicy,
 		// A replica keeps its old data until the new data has arrived completely.
 		"repl-diskless-load disabled",
@@ -96,7 +95,7 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 	} {
 		out.WriteString(line + "\n")
 	}
-	if isSentinel(s) {
+	if IsSentinel(s) {
 		// Without it a primary whose replicas do not follow would not end on SIGTERM.
 		out.WriteString("shutdown-on-sigterm force\n")
 	}
@@ -105,3 +104,6 @@ func renderConfig(s *flotillav1.RedisSpec) string {
 	}
 	return out.String()
 }
+
+// IsSentinel reports whether a Redis fails over by itself.
+func IsSentinel(s *flotillav1.RedisSpec) bool { return s.Mode == flotillav1.RedisModeSentinel }

@@ -1,7 +1,7 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package membership
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
+	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/manifests"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 )
 
@@ -45,7 +47,7 @@ With --member-context the hub's credentials are revoked in the member and the ri
 once the hub has released it. The schemas stay, because deleting them would delete every Redis and NodePool.`,
 		Example: `  kubectl flotilla unregister eu-1 --member-context eu-1-admin
   kubectl flotilla unregister eu-1 --drain`,
-		Args:              exactlyOne("the NAME of the member"),
+		Args:              console.ExactlyOne("the NAME of the member"),
 		ValidArgsFunction: t.CompleteMember,
 		RunE:              func(c *cobra.Command, args []string) error { return u.run(c.Context(), args[0]) },
 	}
@@ -89,7 +91,7 @@ func (u *unregister) run(ctx context.Context, name string) error {
 
 // drainCopies has the hub remove its copies.
 func (u *unregister) drainCopies(ctx context.Context, doing func(string)) (string, error) {
-	if err := u.annotateMember(ctx, u.hub, u.member, flotillav1.AnnotationDrain, true); err != nil {
+	if err := u.hub.Annotate(ctx, u.member, flotillav1.AnnotationDrain, true); err != nil {
 		return "", err
 	}
 	var drained metav1.Condition
@@ -97,7 +99,7 @@ func (u *unregister) drainCopies(ctx context.Context, doing func(string)) (strin
 		if err := u.hub.Get(ctx, client.ObjectKeyFromObject(u.member), u.member); err != nil {
 			return false, err
 		}
-		drained = condition(u.member.Status.Conditions, flotillav1.ConditionDrained)
+		drained = condition.Of(u.member.Status.Conditions, flotillav1.ConditionDrained)
 		doing(console.OrDash(drained.Message))
 		return drained.Status == metav1.ConditionTrue, nil
 	})
@@ -156,11 +158,11 @@ func (u *unregister) revokeAccess(ctx context.Context, doing func(string)) (stri
 	if claim.HeldAt(u.Clock.Now()) {
 		return result + fmt.Sprintf("; the rights stay, because hub %q works with the member", claim.HubID()), nil
 	}
-	objects, err := memberManifests()
+	objects, err := manifests.Member()
 	if err != nil {
 		return "", err
 	}
-	removed, left := removeObjects(ctx, u.site, rightsAmong(objects))
+	removed, left := manifests.Remove(ctx, u.site, manifests.RightsAmong(objects))
 	if len(left) > 0 {
 		return "", console.Faultf("delete them with a context of an administrator", "not removed from the member: %s", strings.Join(left, ", "))
 	}

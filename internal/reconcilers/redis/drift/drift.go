@@ -1,7 +1,8 @@
 // Copyright The Flotilla Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package redis
+// Package drift compares objects with what they should be. What others add to an object is no difference.
+package drift
 
 import (
 	"fmt"
@@ -18,8 +19,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/redisspec"
 )
 
-// fields returns the fields that were set in a rendered object, without those that only the server sets.
-func fields(obj client.Object) map[string]any {
+// Fields returns the fields that were set in a rendered object, without those that only the server sets.
+func Fields(obj client.Object) map[string]any {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		panic(fmt.Sprintf("converting %T: %v", obj, err)) // All are built-in kinds.
@@ -47,11 +48,11 @@ func prune(value any) {
 	}
 }
 
-// stampHash adds the hash of what is applied to a rendered object, and returns its fields and the hash. The hash shows
+// Stamp adds the hash of what is applied to a rendered object, and returns its fields and the hash. The hash shows
 // that a field has to be removed that the live object still has, which a comparison by field cannot. Fields that cannot
 // change after creation are omitted from both.
-func stampHash(desired client.Object) (content map[string]any, hash string) {
-	content = fields(desired)
+func Stamp(desired client.Object) (content map[string]any, hash string) {
+	content = Fields(desired)
 	unstructured.RemoveNestedField(content, "spec", "volumeClaimTemplates")
 	hash = redisspec.ShortHash(content)
 	annotations := desired.GetAnnotations()
@@ -65,34 +66,34 @@ func stampHash(desired client.Object) (content map[string]any, hash string) {
 	return content, hash
 }
 
-// difference is a rendered field that an object does not have, or has with another value.
-type difference struct {
+// Difference is a rendered field that an object does not have, or has with another value.
+type Difference struct {
 	// Path is the path of the field, with the keys of list elements in brackets.
 	Path string
 	// Have is the value in the object, or nil if it lacks the field.
 	Have any
 }
 
-// differences returns the rendered fields that differ in a live object: another version was applied last, or a field
+// Between returns the rendered fields that differ in a live object: another version was applied last, or a field
 // was changed since. It ignores empty values and fields that typed objects from a cache do not have.
-func differences(live, desired client.Object) []difference {
-	return differencesTo(live, fields(desired))
+func Between(live, desired client.Object) []Difference {
+	return To(live, Fields(desired))
 }
 
-// differencesTo is like differences for the fields of a rendered object, from which it removes empty values.
-func differencesTo(live client.Object, want map[string]any) []difference {
+// To is like Between for the fields of a rendered object, from which it removes empty values.
+func To(live client.Object, want map[string]any) []Difference {
 	delete(want, "apiVersion")
 	delete(want, "kind")
-	return uncovered("", fields(live), want)
+	return uncovered("", Fields(live), want)
 }
 
-// covers reports whether have contains everything in want.
-func covers(have, want any) bool { return len(uncovered("", have, want)) == 0 }
+// Covers reports whether have contains everything in want.
+func Covers(have, want any) bool { return len(uncovered("", have, want)) == 0 }
 
-// withoutIdentity returns the fields of an object without its metadata and the fields that typed objects from a cache
+// WithoutIdentity returns the fields of an object without its metadata and the fields that typed objects from a cache
 // lack.
-func withoutIdentity(obj client.Object) map[string]any {
-	content := fields(obj)
+func WithoutIdentity(obj client.Object) map[string]any {
+	content := Fields(obj)
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
 		delete(content, key)
 	}
@@ -101,15 +102,15 @@ func withoutIdentity(obj client.Object) map[string]any {
 
 // uncovered returns the parts of want that have lacks, sorted by path. Like the API server it pairs list elements by
 // key, so that others may add elements; lists without keys must have the same length.
-func uncovered(path string, have, want any) []difference {
-	here := []difference{{Path: path, Have: have}}
+func uncovered(path string, have, want any) []Difference {
+	here := []Difference{{Path: path, Have: have}}
 	switch want := want.(type) {
 	case map[string]any:
 		fields, ok := have.(map[string]any)
 		if !ok && len(want) > 0 {
 			return here
 		}
-		var all []difference
+		var all []Difference
 		for _, key := range slices.Sorted(maps.Keys(want)) {
 			all = append(all, uncovered(join(path, key), fields[key], want[key])...)
 		}
@@ -128,8 +129,8 @@ func uncovered(path string, have, want any) []difference {
 	}
 }
 
-func uncoveredList(path string, have, want []any) []difference {
-	var all []difference
+func uncoveredList(path string, have, want []any) []Difference {
+	var all []Difference
 	for i, element := range want {
 		key, value := listKey(element)
 		switch {
@@ -144,7 +145,7 @@ func uncoveredList(path string, have, want []any) []difference {
 			}
 			all = append(all, uncovered(fmt.Sprintf("%s[%s]", path, value), found, element)...)
 		case len(have) != len(want):
-			return []difference{{Path: path, Have: have}}
+			return []Difference{{Path: path, Have: have}}
 		default:
 			all = append(all, uncovered(fmt.Sprintf("%s[%d]", path, i), have[i], element)...)
 		}
