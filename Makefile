@@ -194,6 +194,10 @@ verify: generate tidy fmt lint alerts ## Generate, tidy, format, lint, test the 
 release: ## Make everything that a release consists of in dist/release/: VERSION=v1.2.3 REPOSITORY=the image's, in its registry.
 	@hack/release.sh '$(VERSION)' '$(REPOSITORY)'
 
+.PHONY: release-drill
+release-drill: ## Do what the README says in ten minutes with the files in dist/release/ alone, on bare clusters with real nodes.
+	@hack/release-drill.sh
+
 .PHONY: push
 push: ## Push the image in dist/release/ to REPOSITORY=, by the credentials of docker login.
 	@hack/push.sh '$(VERSION)' '$(REPOSITORY)'

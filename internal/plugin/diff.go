@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ import (
 const maxChanges = 12
 
 func newDiff(t *tool) *cobra.Command {
-	var file, manager string
+	var file, manager, output string
 	c := &cobra.Command{
 		Use:   "diff -f FILE",
 		Short: "Try a change in every cluster, and say what it would do there",
@@ -47,18 +48,21 @@ restarts, what the member's API server or admission refuses, and which fields it
 
 The copy is tried as placement makes it: with the overrides for the cluster, under the manager's own field manager. Waves,
 removal budgets, freezes, and annotations of registrations that limit kinds or namespaces are not considered. The command
-fails when something is refused or could not be tried.` + site.MembersHelp,
-		Example: "  kubectl flotilla diff -f redis.yaml\n  kustomize build . | kubectl flotilla diff -f -",
+fails when something is refused or could not be tried. -o markdown prints a table for the comment of a pull request.` + site.MembersHelp,
+		Example: "  kubectl flotilla diff -f redis.yaml\n  kustomize build . | kubectl flotilla diff -f - -o markdown",
 		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return t.diff(c.Context(), file, client.FieldOwner(manager)) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return t.diff(c.Context(), file, output, client.FieldOwner(manager))
+		},
 	}
+	addOutput(c, &output, "markdown")
 	c.Flags().StringVarP(&file, "filename", "f", "", "File with the objects; - is standard input (required)")
 	c.Flags().StringVar(&manager, "field-manager", "kubectl", "Field manager that will apply FILE, as with kubectl apply --server-side; fields of it that FILE lacks are removed")
 	t.AddMemberContexts(c)
 	return c
 }
 
-func (t *tool) diff(ctx context.Context, file string, applier client.FieldOwner) error {
+func (t *tool) diff(ctx context.Context, file, output string, applier client.FieldOwner) error {
 	if file == "" {
 		return console.Faultf("name it with -f FILE, or - for standard input", "the file is missing")
 	}
@@ -80,7 +84,9 @@ func (t *tool) diff(ctx context.Context, file string, applier client.FieldOwner)
 			return err
 		}
 	}
-	t.Table([]string{"OBJECT", "CLUSTER", "RESULT", "DETAIL"}, trial.rows)
+	if err := t.printTrials(output, trial.items); err != nil {
+		return err
+	}
 	if trial.refused > 0 {
 		return console.Faultf("correct the objects or the clusters that are named above", "%d of the trials were refused or could not be made", trial.refused)
 	}
@@ -145,19 +151,77 @@ type trial struct {
 	ways    *site.Ways
 	members []flotillav1.MemberCluster
 	applier client.FieldOwner
-	rows    [][]console.Cell
+	items   []trialItem
 	refused int
 }
 
+// printTrials writes what came of trials.
+func (t *tool) printTrials(output string, items []trialItem) error {
+	header := []string{"OBJECT", "CLUSTER", "RESULT", "DETAIL"}
+	switch output {
+	case "":
+		rows := make([][]console.Cell, 0, len(items))
+		for i := range items {
+			item := &items[i]
+			rows = append(rows, []console.Cell{{Text: item.Object}, {Text: item.where()}, {Text: item.Result, Colour: item.colour()}, {Text: item.said()}})
+		}
+		t.Table(header, rows)
+	case "markdown":
+		t.Resultf("| %s |\n|%s", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
+		for i := range items {
+			item := &items[i]
+			t.Resultf("| %s | %s | %s | %s |", inMarkdown(item.Object), inMarkdown(item.where()), item.Result, inMarkdown(item.said()))
+		}
+	default:
+		return t.PrintValue(output, itemList[trialItem]{items})
+	}
+	return nil
+}
+
+// inMarkdown returns text as code in a cell of a table, so that nothing in it has a meaning.
+func inMarkdown(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + strings.NewReplacer("|", `\|`, "`", "'").Replace(text) + "`"
+}
+
+// where names the place of a trial.
+func (i *trialItem) where() string { return cmp.Or(i.Cluster, "(hub)") }
+
+// said returns the detail of a trial. That of a change begins with its effect.
+func (i *trialItem) said() string {
+	var parts []string
+	for _, part := range []string{i.Effect, text.List(i.Changes, maxChanges), i.Detail} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// colour returns the colour of the result of a trial.
+func (i *trialItem) colour() console.Colour {
+	switch i.Result {
+	case "created":
+		return console.Green
+	case "changed", "not chosen":
+		return console.Yellow
+	case "refused", "not tried":
+		return console.Red
+	}
+	return console.Plain
+}
+
 // add adds what came of trying an object in one place.
-func (d *trial) add(of target, where, result string, colour console.Colour, detail string) {
-	d.rows = append(d.rows, []console.Cell{{Text: of.String()}, {Text: where}, {Text: result, Colour: colour}, {Text: detail}})
+func (d *trial) add(of target, where, result, detail string) {
+	d.items = append(d.items, trialItem{Object: of.String(), Cluster: where, Result: result, Detail: detail})
 }
 
 // fail adds a trial that is refused, or that could not be made.
 func (d *trial) fail(of target, where, result, why string) {
 	d.refused++
-	d.add(of, where, result, console.Red, text.Line(why))
+	d.add(of, where, result, text.Line(why))
 }
 
 // refuse adds a trial that is refused. That is a result and not an error.
@@ -166,22 +230,22 @@ func (d *trial) refuse(of target, where, why string) error {
 	return nil
 }
 
-// addStored adds what would be stored in place of an object. The detail of a change begins with its effect.
+// addStored adds what would be stored in place of an object, and the effect of a change.
 func (d *trial) addStored(of target, where string, before, stored fleet.Object, effect string) {
 	if before.GetUID() == "" {
-		d.add(of, where, "created", console.Green, "")
+		d.add(of, where, "created", "")
 		return
 	}
 	changed := changes.Between(of.kind.Spec(before), of.kind.Spec(stored))
 	if len(changed) == 0 {
-		d.add(of, where, "unchanged", console.Plain, "")
+		d.add(of, where, "unchanged", "")
 		return
 	}
-	d.add(of, where, "changed", console.Yellow, strings.TrimPrefix(effect+": "+text.List(changed, maxChanges), ": "))
+	d.items = append(d.items, trialItem{Object: of.String(), Cluster: where, Result: "changed", Effect: effect, Changes: changed})
 }
 
-// onHub is where a trial on the hub takes place.
-const onHub = "(hub)"
+// onHub is the cluster of a trial on the hub.
+const onHub = ""
 
 // run tries an object on the hub and then in each cluster that it would be placed in.
 func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) error {
@@ -226,11 +290,11 @@ func (d *trial) run(ctx context.Context, object *unstructured.Unstructured) erro
 		}
 		return there
 	}, func(_ int, there *trial) {
-		d.rows, d.refused = append(d.rows, there.rows...), d.refused+there.refused
+		d.items, d.refused = append(d.items, there.items...), d.refused+there.refused
 	})
 	for _, name := range placedIn {
 		if !slices.Contains(chosen, name) {
-			d.add(of, name, "not chosen", console.Yellow, "The copy there is removed, or stays as Leaving; see docs/placement.md")
+			d.add(of, name, "not chosen", "The copy there is removed, or stays as Leaving; see docs/placement.md")
 		}
 	}
 	return nil
@@ -260,7 +324,7 @@ func (d *trial) inCluster(ctx context.Context, of target, after fleet.Object, na
 	}
 	want, used := want.Fit(lacks)
 	if len(used) > 0 {
-		return d.refuse(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+text.List(used, maxChanges)+"; apply config/member there")
+		return d.refuse(of, name, flotillav1.ReasonVersionSkew+": the CRD there lacks "+text.List(used, maxChanges)+"; run kubectl flotilla upgrade-member "+name)
 	}
 	return d.tryCopy(ctx, from, of, after, want, name)
 }
@@ -307,7 +371,7 @@ func (d *trial) tryCopy(ctx context.Context, from *site.Site, of target, after f
 	err = from.Apply(ctx, client.ApplyConfigurationFromUnstructured(tried), client.FieldOwner(fleet.PlacementManager), client.ForceOwnership, client.DryRunAll)
 	switch {
 	case apierrors.IsNotFound(err) && of.key.Namespace != "":
-		d.add(of, name, "created", console.Green, fmt.Sprintf("with namespace %s, which is not there yet: the copy itself could not be tried", of.key.Namespace))
+		d.add(of, name, "created", fmt.Sprintf("with namespace %s, which is not there yet: the copy itself could not be tried", of.key.Namespace))
 		return nil
 	case fleet.Refused(err):
 		return d.refuse(of, name, err.Error())

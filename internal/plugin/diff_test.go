@@ -60,6 +60,13 @@ func file(t *testing.T, content string) string {
 func (s *story) diff(t *testing.T) {
 	before := specs(t)
 	show(t, "diff", "diff -f fleet.yaml", s.must("diff", "-f", file(t, changed)))
+	tried := read[itemList[trialItem]](t, s.must("diff", "-f", file(t, changed), "-o", "json")).Items
+	if len(tried) != 6 || tried[0].Cluster != "" || tried[0].Object != "redis/shop/cache" || tried[1].Cluster != "eu-1" || tried[1].Effect != "restarts Pods one by one" || len(tried[1].Changes) == 0 {
+		t.Errorf("a script reads %+v", tried)
+	}
+	if got := s.must("diff", "-f", file(t, changed), "-o", "markdown"); !strings.HasPrefix(got.out, "| OBJECT | CLUSTER | RESULT | DETAIL |\n|---|---|---|---|\n| `redis/shop/cache` | `(hub)` | changed | `") {
+		t.Errorf("in a pull request it says\n%s", got.out)
+	}
 	s.answers = []string{strings.ReplaceAll(changed, "replicas: 3", "replicas: 2")}
 	if got := s.must("diff", "-f", "-"); !strings.Contains(got.out, "image") || strings.Contains(got.out, "replicas 2 → 3") {
 		t.Errorf("from standard input it says\n%s", got.out)
@@ -139,7 +146,7 @@ func (s *story) diffOlderSchema(t *testing.T) {
 	defer restore()
 	content := strings.ReplaceAll(changed, "replicas: 3", "priorityClassName: high")
 	got := s.fails([]string{"1 of the trials were refused"}, "diff", "-f", file(t, content))
-	if !strings.Contains(got.out, "the CRD there lacks spec.priorityClassName; apply config/member there") {
+	if !strings.Contains(got.out, "the CRD there lacks spec.priorityClassName; run kubectl flotilla upgrade-member ") {
 		t.Errorf("it says\n%s", got.out)
 	}
 	if sick := s.run("doctor", "us-1"); !strings.Contains(sick.out, "lacks spec.priorityClassName") {

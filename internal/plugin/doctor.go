@@ -168,7 +168,7 @@ func (t *tool) examineHub(ctx context.Context, hub *site.Site, members int) *exa
 	examineDefinitions(ctx, e, hub, "kubectl apply --server-side -k config/hub")
 	namespace := &corev1.Namespace{}
 	if err := hub.Get(ctx, client.ObjectKey{Name: t.Registrations}, namespace); apierrors.IsNotFound(err) {
-		e.found(problem, "apply config/hub, or set --registration-namespace", "there is no namespace %q for registrations", t.Registrations)
+		e.found(problem, "install Flotilla there (install.yaml or the Helm chart), or set --registration-namespace", "there is no namespace %q for registrations", t.Registrations)
 	}
 	lease, err := hub.ManagerLease(ctx)
 	switch held := lease.HeldAt(t.Clock.Now()); {

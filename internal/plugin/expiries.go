@@ -23,14 +23,14 @@ func newExpiries(t *tool) *cobra.Command {
 		Use:   "expiries",
 		Short: "List when the hub's credentials end, the soonest first",
 		Long: `List when the hub's credentials for its members end, the soonest first. Credentials that do not say when they end come
-last. With --within the command fails when one ends in that time, which suits a CronJob.`,
+last. With --within the command fails when one ends in that time, for example in a CronJob.`,
 		Example: `  kubectl flotilla expiries
   kubectl flotilla expiries --within 720h`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return t.expiries(c.Context(), within, output) },
 	}
 	c.Flags().DurationVar(&within, "within", 0, "Fail when a credential ends in this time, or has ended")
-	addOutput(c, &output)
+	addOutput(c, &output, "name")
 	return c
 }
 
@@ -72,7 +72,7 @@ func (t *tool) expiries(ctx context.Context, within time.Duration, output string
 	}
 	if output == "" {
 		t.Table([]string{"MEMBER", "CREDENTIAL", "ENDS", "IN", "STATE"}, rows)
-	} else if err := t.PrintValue(output, itemList[expiryItem]{items}); err != nil {
+	} else if err := printItems(t, output, items); err != nil {
 		return err
 	}
 	if len(soon) > 0 {

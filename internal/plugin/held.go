@@ -58,7 +58,7 @@ that were made again, rollouts that are halted or paused, and whatever else is s
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return t.held(c.Context(), output) },
 	}
-	addOutput(c, &output)
+	addOutput(c, &output, "name")
 	return c
 }
 
@@ -178,7 +178,7 @@ func (t *tool) held(ctx context.Context, output string) error {
 	}
 	items := view.held()
 	if output != "" {
-		return t.PrintValue(output, itemList[heldItem]{items})
+		return printItems(t, output, items)
 	}
 	if len(items) == 0 {
 		t.Resultf("Nothing waits for a person.")

@@ -78,6 +78,10 @@ func TestHeld_is_listed_and_confirmed_for_many_objects_at_once(t *testing.T) {
 		t.Errorf("a script reads %+v", list.Items)
 	}
 
+	if names := strings.Fields(w.must("held", "-o", "name").out); !slices.Contains(names, "redis/other/cache") {
+		t.Errorf("the names are %v", names)
+	}
+
 	annotation := func(object client.Object, key string) string {
 		t.Helper()
 		if err := hubServer.Client.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {

@@ -39,7 +39,7 @@ how changes spread, are not part of a revision; overrides are.`,
 		},
 	}
 	c.Flags().Int64Var(&revision, "revision", 0, "Print this revision as YAML, or as -o says")
-	addOutput(c, &output)
+	addOutput(c, &output, "name")
 	return c
 }
 
@@ -199,7 +199,7 @@ func (t *tool) rolloutHistory(ctx context.Context, argument string, number int64
 		return err
 	}
 	if output != "" {
-		return t.PrintValue(output, itemList[revisionItem]{items})
+		return printItems(t, output, items)
 	}
 	if len(items) == 0 {
 		t.Resultf("%s has no revisions; the manager records the next change", known.of)

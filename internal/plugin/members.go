@@ -43,7 +43,7 @@ func (t *tool) printMembers(members []flotillav1.MemberCluster, how layout) {
 		row := []console.Cell{
 			{Text: member.Name},
 			console.Status(ready.Status),
-			{Text: console.OrDash(ready.Reason)},
+			reasonCell(member, ready),
 			{Text: console.OrDash(member.Status.KubernetesVersion)},
 			counted(counts.Redises, member), counted(counts.NodePools, member), counted(counts.Nodes, member),
 			t.credentialCell(member),
@@ -55,6 +55,18 @@ func (t *tool) printMembers(members []flotillav1.MemberCluster, how layout) {
 		rows = append(rows, row)
 	}
 	t.Table(header, rows)
+}
+
+// reasonCell returns the cell of why a member is not ready or, if it is, why nothing is written to it.
+func reasonCell(member *flotillav1.MemberCluster, ready metav1.Condition) console.Cell {
+	if ready.Status == metav1.ConditionTrue {
+		for _, kind := range []string{flotillav1.ConditionFrozen, flotillav1.ConditionPaused} {
+			if condition.Of(member.Status.Conditions, kind).Status == metav1.ConditionTrue {
+				return console.Cell{Text: kind, Colour: console.Yellow}
+			}
+		}
+	}
+	return console.Cell{Text: console.OrDash(ready.Reason)}
 }
 
 // compare orders members.

@@ -54,6 +54,9 @@ func pathOf(kind, namespace, name string) string {
 	return strings.ToLower(kind) + "/" + console.Qualified(namespace, name)
 }
 
+// memberPath names a member as the output does: membercluster/eu-1.
+func memberPath(name string) string { return pathOf("MemberCluster", "", name) }
+
 // nameOf names a hub object or a copy as arguments do.
 func nameOf(object fleet.Object) string {
 	return pathOf(kindOf(object).Name, object.GetNamespace(), object.GetName())

@@ -25,6 +25,20 @@ type itemList[T any] struct {
 	Items []T `json:"items"`
 }
 
+// named is an item that has a name, which -o name prints.
+type named interface{ name() string }
+
+// printItems prints a list of items. With -o name it prints a name a line, as arguments name it, for xargs.
+func printItems[T named](t *tool, output string, items []T) error {
+	if output != "name" {
+		return t.PrintValue(output, itemList[T]{items})
+	}
+	for _, item := range items {
+		t.Resultf("%s", item.name())
+	}
+	return nil
+}
+
 // heldItem is something that waits for a person.
 type heldItem struct {
 	// Object is named as arguments name it: redis/shop/cache, nodepool/web, membercluster/eu-1.
@@ -37,6 +51,8 @@ type heldItem struct {
 	Next string `json:"next"`
 }
 
+func (i heldItem) name() string { return i.Object }
+
 // expiryItem is the credential of a member.
 type expiryItem struct {
 	Member     string       `json:"member"`
@@ -45,6 +61,8 @@ type expiryItem struct {
 	// State is the reason of condition CredentialsAccepted.
 	State string `json:"state,omitempty"`
 }
+
+func (i expiryItem) name() string { return memberPath(i.Member) }
 
 // rolloutItem is how far a rollout has come.
 type rolloutItem struct {
@@ -80,6 +98,8 @@ type revisionItem struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
+func (i revisionItem) name() string { return i.Name }
+
 // treeItem is an object with what it consists of below it.
 type treeItem struct {
 	Kind    string                 `json:"kind"`
@@ -89,6 +109,50 @@ type treeItem struct {
 	Since   *metav1.Time           `json:"since,omitempty"`
 	Message string                 `json:"message,omitempty"`
 	Below   []treeItem             `json:"below,omitempty"`
+}
+
+// whyItem is why an object is not ready in a cluster.
+type whyItem struct {
+	Object  string `json:"object"`
+	Cluster string `json:"cluster"`
+	// NotThere says why the object is not in the cluster. Nothing else is known then.
+	NotThere string `json:"notThere,omitempty"`
+	Well     bool   `json:"well"`
+	// Because is the deepest object that is not well, and Meaning what its reason means and what to do.
+	Because string `json:"because,omitempty"`
+	Meaning string `json:"meaning,omitempty"`
+	// Findings need a person: they come before all else.
+	Findings []findingItem `json:"findings,omitempty"`
+	Tree     *treeItem     `json:"tree,omitempty"`
+	Warnings []warningItem `json:"warnings,omitempty"`
+}
+
+// warningItem is a Warning event.
+type warningItem struct {
+	Object string       `json:"object"`
+	Reason string       `json:"reason"`
+	Note   string       `json:"note"`
+	Last   *metav1.Time `json:"last,omitempty"`
+}
+
+// trialItem is what a change would do on the hub or in a cluster.
+type trialItem struct {
+	Object string `json:"object"`
+	// Cluster is empty for the hub.
+	Cluster string `json:"cluster,omitempty"`
+	// Result is created, changed, unchanged, refused, not tried or not chosen.
+	Result string `json:"result"`
+	// Effect is what a change does to Pods.
+	Effect string `json:"effect,omitempty"`
+	// Changes are the fields that change, and Detail what else there is to say.
+	Changes []string `json:"changes,omitempty"`
+	Detail  string   `json:"detail,omitempty"`
+}
+
+// orphanItem is a copy without an object on the hub.
+type orphanItem struct {
+	Cluster string `json:"cluster"`
+	Object  string `json:"object"`
 }
 
 // examinedItem is the hub or a member as doctor finds it.
@@ -106,10 +170,10 @@ type findingItem struct {
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-// addOutput adds the flag --output to a command. An unknown value is refused before anything is read.
-func addOutput(c *cobra.Command, output *string) {
-	formats := []string{"json", "yaml"}
-	c.Flags().StringVarP(output, "output", "o", "", strings.Join(formats, " or "))
+// addOutput adds the flag --output to a command, for json, yaml and other formats. An unknown value is refused before anything is read.
+func addOutput(c *cobra.Command, output *string, others ...string) {
+	formats := append([]string{"json", "yaml"}, others...)
+	c.Flags().StringVarP(output, "output", "o", "", strings.Join(formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "" && !slices.Contains(formats, *output) {
@@ -138,13 +202,18 @@ func (b *branch) items() treeItem {
 
 // item describes an examination.
 func (e *examination) item() examinedItem {
-	item := examinedItem{Where: e.where, Well: e.well}
-	for _, f := range e.findings {
-		item.Findings = append(item.Findings, findingItem{
+	return examinedItem{Where: e.where, Well: e.well, Findings: findingItems(e.findings)}
+}
+
+// findingItems describes findings.
+func findingItems(findings []finding) []findingItem {
+	var items []findingItem
+	for _, f := range findings {
+		items = append(items, findingItem{
 			Severity: map[severity]string{note: "note", warning: "warning", problem: "problem"}[f.severity], What: f.what, Remedy: f.remedy,
 		})
 	}
-	return item
+	return items
 }
 
 // rolloutOf describes how far the rollout of an object has come.

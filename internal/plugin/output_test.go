@@ -21,7 +21,7 @@ func read[T any](t *testing.T, got result) T {
 
 func TestOutput_of_another_format_is_refused_before_anything_is_read(t *testing.T) {
 	w := newWorld(t)
-	for _, command := range [][]string{{"held"}, {"expiries"}, {"doctor"}, {"tree", "redis/none"}, {"rollout", "status", "redis/none"}, {"rollout", "history", "redis/none"}} {
+	for _, command := range [][]string{{"held"}, {"expiries"}, {"doctor"}, {"tree", "redis/none"}, {"rollout", "status", "redis/none"}, {"rollout", "history", "redis/none"}, {"why", "redis/none", "-c", "eu-1"}, {"prune", "--dry-run"}, {"diff", "-f", "-"}} {
 		w.fails([]string{`the output format "table" is not known`, "json, yaml"}, append(command, "-o", "table")...)
 	}
 	w.fails([]string{"--watch does not go with -o json"}, "rollout", "status", "redis/none", "--watch", "-o", "json")

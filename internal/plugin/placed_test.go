@@ -209,6 +209,13 @@ func (s *story) why(t *testing.T) {
 			t.Errorf("kubectl flotilla %s says\n%s", strings.Join(test.args, " "), got.out)
 		}
 	}
+	said := read[whyItem](t, s.must("why", "redis/cache", "-n", "shop", "-c", "us-1", "-o", "json"))
+	if said.Object != "redis/shop/cache" || said.Cluster != "us-1" || said.Well || !strings.HasPrefix(said.Because, "StatefulSet cache is not ready") || said.Tree == nil || len(said.Tree.Below) != 1 {
+		t.Errorf("a script reads %+v", said)
+	}
+	if said := read[whyItem](t, s.must("why", "nodepool/web", "-c", "us-1", "-o", "yaml")); said.NotThere == "" || said.Tree != nil {
+		t.Errorf("a script reads %+v", said)
+	}
 	s.fails([]string{"the cluster is missing", "-c CLUSTER", "kubectl flotilla tree redis/cache -n shop shows them all"}, "why", "redis/cache", "-n", "shop")
 	s.fails([]string{`no member is called "eu-9"`}, "why", "redis/cache", "-n", "shop", "-c", "eu-9")
 }

@@ -33,7 +33,7 @@ type orphan struct {
 }
 
 func newPrune(t *tool) *cobra.Command {
-	var cluster string
+	var cluster, output string
 	var dryRun bool
 	c := &cobra.Command{
 		Use:   "prune",
@@ -47,15 +47,21 @@ While a hub is being rebuilt, every copy looks orphaned: wait until the hub has 
 		Example: `  kubectl flotilla prune --dry-run
   kubectl flotilla prune -c eu-1 --member-context eu-1-admin`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return t.prune(c.Context(), cluster, dryRun) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "" && !dryRun {
+				return console.Faultf("add --dry-run, which only lists the copies", "-o %s does not go with deleting", output)
+			}
+			return t.prune(c.Context(), cluster, output, dryRun)
+		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "Only list them")
+	addOutput(c, &output)
 	t.addCluster(c, &cluster, "Only this cluster")
 	t.AddMemberContexts(c)
 	return c
 }
 
-func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
+func (t *tool) prune(ctx context.Context, only, output string, dryRun bool) error {
 	ways, members, err := t.LookAround(ctx)
 	if err != nil {
 		return err
@@ -82,9 +88,18 @@ func (t *tool) prune(ctx context.Context, only string, dryRun bool) error {
 		}
 		found = append(found, result.orphans...)
 	})
-	if len(found) == 0 {
+	switch {
+	case output != "":
+		items := make([]orphanItem, 0, len(found))
+		for i := range found {
+			items = append(items, orphanItem{Cluster: found[i].member.Name, Object: found[i].of.String()})
+		}
+		if err := t.PrintValue(output, itemList[orphanItem]{items}); err != nil {
+			return err
+		}
+	case len(found) == 0:
 		t.Resultf("No orphaned copies in the %s that could be looked into.", console.Count(len(members)-len(unseen), "member"))
-	} else {
+	default:
 		t.printOrphans(found)
 		if !dryRun {
 			if err := t.askAndDelete(ctx, ways.Hub, found); err != nil {

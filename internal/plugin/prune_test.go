@@ -39,6 +39,10 @@ func (s *story) prune(t *testing.T) {
 	if got := s.must("prune", "--dry-run"); !strings.Contains(got.out, "redis/shop/old ") || !strings.Contains(got.out, "redis/shop/older ") || strings.Contains(got.out, "cache") {
 		t.Errorf("it lists\n%s", got.out)
 	}
+	if found := read[itemList[orphanItem]](t, s.must("prune", "--dry-run", "-o", "json")).Items; len(found) != 2 || found[0] != (orphanItem{Cluster: "eu-1", Object: "redis/shop/old"}) {
+		t.Errorf("a script reads %+v", found)
+	}
+	s.fails([]string{"-o json does not go with deleting", "add --dry-run"}, "prune", "-o", "json")
 	s.must("prune") // Nobody answers.
 	if !there("old") || !there("older") {
 		t.Error("a copy was deleted without an answer")

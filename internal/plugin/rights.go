@@ -86,7 +86,7 @@ func (t *tool) examineRights(ctx context.Context, e *examination, ways *site.Way
 		return slices.Contains(everyonesGroups, r.Group)
 	})
 	if len(more) > 0 {
-		e.found(warning, "take them away: find the bindings with kubectl --context MEMBER get clusterrolebindings,rolebindings -A -o wide | grep "+flotillav1.HubServiceAccount+"; for members.crds: Install, config/member/crd_installer.yaml is meant",
+		e.found(warning, "take them away: find the bindings with kubectl --context MEMBER get clusterrolebindings,rolebindings -A -o wide | grep "+flotillav1.HubServiceAccount+"; if the hub installs the schemas (members.crds: Install), it needs them: apply config/member/crd_installer.yaml",
 			"the hub's credential has rights that it does not need: %s", inWords(more))
 	} else if len(missing) == 0 {
 		e.fine("rights as config/member gives them")

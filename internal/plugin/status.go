@@ -74,7 +74,7 @@ With -o json or yaml the objects are printed: MemberClusters, Redis and NodePool
 --watch shows the screen again whenever it changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if watch && (output == "json" || output == "yaml") {
+			if watch && output != "" && output != "wide" {
 				return console.Faultf("use kubectl get --watch for objects", "--watch does not go with -o %s", output)
 			}
 			if !slices.Contains(memberOrders, how.sort) {
@@ -91,13 +91,13 @@ With -o json or yaml the objects are printed: MemberClusters, Redis and NodePool
 			return t.status(c.Context(), output, how)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json, yaml or wide")
+	c.Flags().StringVarP(&output, "output", "o", "", "json, yaml, name or wide")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "Show the screen again whenever it changes")
 	c.Flags().BoolVar(&how.all, "all", false, "Show all rows")
 	c.Flags().StringVar(&how.sort, "sort", byName, "Order of the members: "+strings.Join(memberOrders, ", "))
 	c.Flags().StringVarP(&selector, "selector", "l", "", "Label selector of the members to list")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(memberOrders, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "name", "wide"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -117,8 +117,13 @@ func (t *tool) status(ctx context.Context, output string, how layout) error {
 	case "json", "yaml":
 		view.members = how.selected(view.members)
 		return t.PrintObject(output, view.list())
+	case "name":
+		for _, member := range how.selected(view.members) {
+			t.Resultf("%s", memberPath(member.Name))
+		}
+		return nil
 	}
-	return console.BadOutput(output, "json", "yaml", "wide")
+	return console.BadOutput(output, "json", "yaml", "name", "wide")
 }
 
 // watchStatus shows the fleet until it is interrupted.
@@ -251,6 +256,9 @@ func (v *fleetView) list() runtime.Object {
 // printFleet writes the screen.
 func (t *tool) printFleet(view *fleetView, how layout) {
 	t.Resultf("%s", view.summary())
+	if len(view.members) == 0 {
+		t.Resultf("\nNo cluster is a member yet. Register one: kubectl flotilla register NAME --member-context CONTEXT")
+	}
 	for _, section := range []struct{ title, condition string }{
 		{"Stalled until a person acts:", flotillav1.ConditionStalled}, {"Made again after they were gone:", flotillav1.ConditionCopyRecreated},
 	} {

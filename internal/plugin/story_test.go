@@ -40,6 +40,8 @@ func TestPlugin(t *testing.T) {
 		{"rotate_keeps_both_when_the_hub_does_not_take_the_new_one", (*story).rotateRefused},
 		{"rotate_prints_for_a_repository", (*story).rotatePrinted},
 		{"rotate_to_a_token_that_does_not_end", (*story).rotateLasting},
+		{"rotate_of_a_member_that_was_renamed", (*story).rotateRenamed},
+		{"rotate_says_what_it_cannot_revoke", (*story).rotateForeign},
 		{"objects_are_placed", (*story).objects},
 		{"rollout_shows_and_pauses_a_change", (*story).rollout},
 		{"tree_follows_an_object_to_the_nodes", (*story).tree},
@@ -124,10 +126,13 @@ func (s *story) status(t *testing.T) {
 	if list.Kind != "List" || len(list.Items) != 2 || list.Items[0].Kind != "MemberCluster" || list.Items[0].Metadata.Name != "eu-1" {
 		t.Errorf("the JSON is %+v", list)
 	}
+	if names := s.must("status", "-o", "name").out; names != "membercluster/eu-1\nmembercluster/us-1\n" {
+		t.Errorf("the names are %q", names)
+	}
 	if yaml := s.must("status", "-o", "yaml").out; !strings.Contains(yaml, "kind: MemberCluster") {
 		t.Errorf("the YAML is\n%s", yaml)
 	}
-	s.fails([]string{"json, yaml, wide"}, "status", "-o", "table")
+	s.fails([]string{"json, yaml, name, wide"}, "status", "-o", "table")
 	s.fails([]string{"cannot be sorted", "name, since, credential"}, "status", "--sort", "size")
 	s.fails([]string{"is not a selector", "region=eu"}, "status", "-l", "=")
 	if got := s.must("status", "-l", "region=us").out; strings.Contains(got, "eu-1") || !strings.Contains(got, "us-1") {
@@ -240,6 +245,10 @@ func (s *story) rotateRefused(t *testing.T) {
 
 func (s *story) rotatePrinted(t *testing.T) {
 	before := s.registration("eu-1")
+	before.Labels["kustomize.toolkit.fluxcd.io/name"] = "members"
+	if err := hubServer.Client.Update(context.Background(), before); err != nil {
+		t.Fatal(err)
+	}
 	got := s.must("rotate", "eu-1", "--member-context", "eu-1-admin", "-o", "json")
 	printed := &corev1.Secret{}
 	if err := json.Unmarshal([]byte(got.out), printed); err != nil {
@@ -251,7 +260,7 @@ func (s *story) rotatePrinted(t *testing.T) {
 	if !authenticates(t, tokenOf(t, before)) || !authenticates(t, tokenOf(t, printed)) {
 		t.Error("one of the two credentials does not work")
 	}
-	if printed.ResourceVersion != "" || printed.UID != "" || printed.Labels["region"] != "eu" {
+	if printed.ResourceVersion != "" || printed.UID != "" || printed.Labels["region"] != "eu" || printed.Labels["kustomize.toolkit.fluxcd.io/name"] != "" {
 		t.Errorf("the registration has metadata %v", printed.ObjectMeta)
 	}
 }
@@ -295,6 +304,43 @@ func (s *story) rotateLasting(t *testing.T) {
 		t.Errorf("the credentials left are %v", kept)
 	}
 	s.must("rotate", "eu-1", "--member-context", "eu-1-admin")
+}
+
+func (s *story) rotateRenamed(t *testing.T) {
+	old := tokenOf(t, s.registration("eu-1"))
+	for _, secret := range credentials(t, eu1, "eu-1") {
+		secret.Annotations[flotillav1.AnnotationClusterName] = "its-former-name"
+		if err := eu1.Client.Update(context.Background(), &secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.must("rotate", "eu-1", "--member-context", "eu-1-admin")
+	s.eventually("the old credential is revoked", func() (bool, error) { return !authenticates(t, old), nil })
+	if left := credentials(t, eu1, "its-former-name"); len(left) > 0 {
+		t.Errorf("the credentials left are %v", left)
+	}
+}
+
+func (s *story) rotateForeign(t *testing.T) {
+	ctx := context.Background()
+	request := &authenticationv1.TokenRequest{}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: flotillav1.SystemNamespace, Name: flotillav1.HubServiceAccount}}
+	if err := eu1.Client.SubResource("token").Create(ctx, account, request); err != nil {
+		t.Fatal(err)
+	}
+	secret := s.registration("eu-1")
+	replaced := strings.Replace(string(secret.Data[flotillav1.KeyKubeconfig]), tokenOf(t, secret), request.Status.Token, 1)
+	secret.Data[flotillav1.KeyKubeconfig] = []byte(replaced)
+	if err := hubServer.Client.Update(ctx, secret); err != nil {
+		t.Fatal(err)
+	}
+	got := s.must("rotate", "eu-1", "--member-context", "eu-1-admin")
+	if !strings.Contains(got.err, "neither register nor rotate made the credential before") {
+		t.Errorf("it says\n%s", got.err)
+	}
+	if got := s.must("rotate", "eu-1", "--member-context", "eu-1-admin"); strings.Contains(got.err, "neither") {
+		t.Errorf("it says\n%s", got.err)
+	}
 }
 
 func (s *story) unregister(t *testing.T) {

@@ -6,6 +6,7 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ import (
 const maxWarnings = 5
 
 func newWhy(t *tool) *cobra.Command {
-	var cluster string
+	var cluster, output string
 	c := &cobra.Command{
 		Use:   "why (redis|nodepool)/NAME -c CLUSTER",
 		Short: "Say why an object is not ready in a cluster, and what to do",
@@ -38,15 +39,16 @@ when, what that means and what to do, and show the last warnings about it.` + si
 		Args:              oneObject,
 		ValidArgsFunction: t.completeTargets,
 		RunE: func(c *cobra.Command, args []string) error {
-			return t.why(c.Context(), strings.Join(args, "/"), cluster)
+			return t.why(c.Context(), strings.Join(args, "/"), cluster, output)
 		},
 	}
 	t.addCluster(c, &cluster, "The cluster (required)")
+	addOutput(c, &output)
 	t.AddMemberContexts(c)
 	return c
 }
 
-func (t *tool) why(ctx context.Context, argument, cluster string) error {
+func (t *tool) why(ctx context.Context, argument, cluster, output string) error {
 	of, object, ways, err := t.find(ctx, argument)
 	if err != nil {
 		return err
@@ -59,14 +61,38 @@ func (t *tool) why(ctx context.Context, argument, cluster string) error {
 		return err
 	}
 	if !slices.Contains(clustersOf(object), cluster) {
-		t.Resultf("%s is not in %s: %s", of, cluster, notChosen(object, member))
+		why := notChosen(object, member)
+		if output != "" {
+			return t.PrintValue(output, whyItem{Object: of.String(), Cluster: cluster, NotThere: why})
+		}
+		t.Resultf("%s is not in %s: %s", of, cluster, why)
 		return nil
 	}
 	said, err := t.explain(ctx, ways, of, object, member)
-	if said != nil {
-		t.tellWhy(said)
+	switch {
+	case said == nil:
+		return err
+	case output != "":
+		return errors.Join(err, t.PrintValue(output, said.item(of, cluster)))
 	}
+	t.tellWhy(said)
 	return err
+}
+
+// item describes an explanation.
+func (e *explanation) item(of target, cluster string) whyItem {
+	tree := e.root.items()
+	item := whyItem{
+		Object: of.String(), Cluster: cluster, Well: e.well != "", Because: strings.TrimPrefix(e.because, "Because: "), Meaning: e.meaning,
+		Findings: findingItems(e.first), Tree: &tree,
+	}
+	for i := range e.warnings {
+		warning := &e.warnings[i]
+		item.Warnings = append(item.Warnings, warningItem{
+			Object: pathOf(warning.Regarding.Kind, warning.Regarding.Namespace, warning.Regarding.Name), Reason: warning.Reason, Note: warning.Note, Last: at(timeOf(warning).Time),
+		})
+	}
+	return item
 }
 
 // explanation is why an object is not ready in a cluster.

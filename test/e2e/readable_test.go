@@ -136,14 +136,21 @@ func (r *instance) readLogs(t *testing.T, c cluster, found map[string]string) {
 			t.Fatalf("listing the Pods of %q in %q: %v", namespace, c.name, err)
 		}
 		for _, pod := range pods.Items {
-			log, err := clientset.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
-			if err != nil {
-				t.Fatalf("reading the log of %q: %v", pod.Name, err)
-			}
-			found["log of "+pod.Name] = string(log)
-			// The one before is gone when its container was removed meanwhile.
-			if log, err := clientset.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Previous: true}).DoRaw(t.Context()); err == nil {
-				found["log of "+pod.Name+" before it was started again"] = string(log)
+			for _, container := range pod.Spec.Containers {
+				logs := func(previous bool) ([]byte, error) {
+					options := &corev1.PodLogOptions{Container: container.Name, Previous: previous}
+					return clientset.CoreV1().Pods(namespace).GetLogs(pod.Name, options).DoRaw(t.Context())
+				}
+				where := fmt.Sprintf("log of %s of %s", container.Name, pod.Name)
+				log, err := logs(false)
+				if err != nil {
+					t.Fatalf("reading the %s: %v", where, err)
+				}
+				found[where] = string(log)
+				// The one before is gone when its container was removed meanwhile.
+				if log, err := logs(true); err == nil {
+					found[where+" before it was started again"] = string(log)
+				}
 			}
 		}
 	}

@@ -8,6 +8,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,27 +31,53 @@ var sentinelScenarios = []scenario{
 	{name: "sentinel: primary process killed", run: killSentinelProcess, machines: true},
 	{name: "sentinel: primary Pod deleted by force", run: forceSentinelPrimary},
 	{name: "sentinel: image rolled out under load", run: rollSentinelImage},
+	{name: "sentinel: configuration rolled out under load", run: rollSentinelConfig},
+	{name: "sentinel: scaled to 5 and back, primary Pod deleted at 5", run: scaleSentinels},
+	{name: "sentinel: volume of the primary lost", run: loseSentinelVolume},
+	{name: "sentinel: Services deleted", run: deleteServices},
+	{name: "sentinel: ConfigMap and PodDisruptionBudget deleted", run: deleteChildren},
 	{name: "sentinel: all Pods deleted at once", run: deleteAllSentinels},
 	{name: "sentinel: node rebooted", run: rebootSentinels, machines: true},
 }
 
 // TestSentinel breaks a Redis in mode Sentinel.
 func TestSentinel(t *testing.T) {
+	sentinels(t, "e2e-sentinel", "", func(*world) func(*testing.T) { return func(*testing.T) {} })
+}
+
+// TestSentinelWithoutManager is the same, but the manager is killed in the middle of every scenario: the result is the same.
+func TestSentinelWithoutManager(t *testing.T) {
+	sentinels(t, "e2e-sentinel-killed", ", manager killed", func(w *world) func(*testing.T) { return w.killManager })
+}
+
+// sentinels runs all scenarios on a Redis that begins in mode Replication.
+func sentinels(t *testing.T, namespace, how string, whenBroken func(*world) func(*testing.T)) {
+	t.Helper()
 	if testing.Short() {
-		notRun(t, "mode Sentinel", "only the short selection was asked for")
+		notRun(t, "mode Sentinel"+how, "only the short selection was asked for")
 	}
 	w := connect(t)
 	if w.proxy == "" {
-		notRun(t, "mode Sentinel", "there is no image of HAProxy: Debian's packages are out of reach, and E2E_IMAGE_HAPROXY is not set")
+		notRun(t, "mode Sentinel"+how, "there is no image of HAProxy: Debian's packages are out of reach, and E2E_IMAGE_HAPROXY is not set")
 	}
-	r := w.create(t, "e2e-sentinel", w.members, flotillav1.RedisSpec{
-		Mode: flotillav1.RedisModeSentinel, Image: w.image, Replicas: new(int32(3)), Proxy: &flotillav1.RedisProxy{Image: w.proxy},
-	})
-	primary, failovers := r.leader(t)
-	say("     %-52s the primary is %s, %d failovers", "sentinel: created", primary, failovers)
-	runAll(t, sentinelScenarios, story{instance: r, whenBroken: func(*testing.T) {}, full: true}, "")
+	r := w.create(t, namespace, w.members, flotillav1.RedisSpec{Image: w.image, Replicas: new(int32(3))})
+	about := story{instance: r, whenBroken: whenBroken(w), full: true}
+	runAll(t, append([]scenario{{name: "sentinel: mode changed from Replication under load", run: becomeSentinel}}, sentinelScenarios...), about, how)
 	t.Run("no password anywhere", r.noPasswordAnywhere)
 	r.remove(t)
+}
+
+// becomeSentinel changes the mode of a Redis that has data.
+func becomeSentinel(t *testing.T, s *story) {
+	s.mustKeepAll(t, func(*writer) {
+		s.ask(t, func(spec *flotillav1.RedisSpec) {
+			spec.Mode, spec.Proxy = flotillav1.RedisModeSentinel, &flotillav1.RedisProxy{Image: s.proxy}
+		})
+		s.whenBroken(t)
+		s.leader(t)
+	})
+	primary, failovers := s.leader(t)
+	s.tell("the primary is %s, %d failovers", primary, failovers)
 }
 
 // leader waits until the member knows the primary, and returns it and the number of failovers.
@@ -107,10 +135,13 @@ func deleteSentinelPrimary(t *testing.T, s *story) {
 	const times = 10
 	s.tell("%d times", times)
 	s.mustKeepAll(t, func(w *writer) {
-		for range times {
+		for i := range times {
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
 			s.drop(t, &corev1.Pod{}, pod.Name)
+			if i == 0 {
+				s.whenBroken(t)
+			}
 			s.awaitReplaced(t, pod.Name, pod.UID)
 			s.awaitFailovers(t, failovers+1)
 			s.settle(t)
@@ -130,6 +161,7 @@ func deleteSentinelReplica(t *testing.T, s *story) {
 			var pod corev1.Pod
 			s.get(t, name, &pod)
 			s.drop(t, &corev1.Pod{}, name)
+			s.whenBroken(t)
 			s.awaitReplaced(t, name, pod.UID)
 		}
 	})
@@ -148,11 +180,14 @@ func (s *story) mayLoseLittle(t *testing.T, happen func(w *writer)) {
 
 func killSentinelProcess(t *testing.T, s *story) {
 	s.mayLoseLittle(t, func(w *writer) {
-		for range 3 {
+		for i := range 3 {
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
 			// The sentinel of the Pod is the same program, and is killed with it.
 			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server")
+			if i == 0 {
+				s.whenBroken(t)
+			}
 			s.awaitFailovers(t, failovers+1)
 			s.settle(t)
 			w.awaitWrites(t)
@@ -167,18 +202,29 @@ func forceSentinelPrimary(t *testing.T, s *story) {
 		if err := s.member.Delete(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); err != nil {
 			t.Fatalf("deleting Pod %q by force: %v", pod.Name, err)
 		}
+		s.whenBroken(t)
 		s.awaitReplaced(t, pod.Name, pod.UID)
 		s.awaitFailovers(t, failovers+1)
 	})
 }
 
-// rollSentinelImage changes the primary exactly once.
 func rollSentinelImage(t *testing.T, s *story) {
+	s.rollSentinels(t, func(spec *flotillav1.RedisSpec) { spec.Image = s.next })
+}
+
+func rollSentinelConfig(t *testing.T, s *story) {
+	s.rollSentinels(t, func(spec *flotillav1.RedisSpec) { spec.Config = map[string]flotillav1.ConfigValue{"hz": "23"} })
+}
+
+// rollSentinels changes the spec under load: the Pods go one by one, the primary last, and the primary changes once.
+func (s *story) rollSentinels(t *testing.T, change func(spec *flotillav1.RedisSpec)) {
+	t.Helper()
 	primary, before := s.leader(t)
 	var seen deletions
 	s.mustKeepAll(t, func(*writer) {
 		stop := s.watchDeletions(t)
-		s.ask(t, func(spec *flotillav1.RedisSpec) { spec.Image = s.next })
+		s.ask(t, change)
+		s.whenBroken(t)
 		s.awaitFailovers(t, before+1)
 		s.settle(t)
 		seen = stop()
@@ -192,6 +238,39 @@ func rollSentinelImage(t *testing.T, s *story) {
 	}
 }
 
+// scaleSentinels adds Pods that do not vote: they never become the primary.
+func scaleSentinels(t *testing.T, s *story) {
+	voters := []string{redisName + "-0", redisName + "-1", redisName + "-2"}
+	s.mustKeepAll(t, func(w *writer) {
+		s.scaleTo(t, 5)
+		s.whenBroken(t)
+		s.settle(t)
+		before, failovers := s.leader(t)
+		s.drop(t, &corev1.Pod{}, before)
+		s.awaitFailovers(t, failovers+1)
+		s.settle(t)
+		w.awaitWrites(t)
+		if now, _ := s.leader(t); !slices.Contains(voters, now) {
+			t.Errorf("the primary is %s, which does not vote", now)
+		}
+		s.scaleTo(t, 3)
+		s.settle(t)
+	})
+}
+
+// loseSentinelVolume loses the volume of the primary together with its Pod: another Pod takes over, and fills it again.
+func loseSentinelVolume(t *testing.T, s *story) {
+	s.mustKeepAll(t, func(*writer) {
+		primary, failovers := s.leader(t)
+		ordinal, err := strconv.Atoi(strings.TrimPrefix(primary, redisName+"-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.loseVolume(t, ordinal)
+		s.awaitFailovers(t, failovers+1)
+	})
+}
+
 func deleteAllSentinels(t *testing.T, s *story) {
 	s.mustKeepAll(t, func(*writer) {
 		before, err := s.pods(t.Context(), s.member)
@@ -201,6 +280,7 @@ func deleteAllSentinels(t *testing.T, s *story) {
 		for name := range before {
 			s.drop(t, &corev1.Pod{}, name)
 		}
+		s.whenBroken(t)
 		for name, pod := range before {
 			s.awaitReplaced(t, name, pod.UID)
 		}
@@ -211,6 +291,7 @@ func deleteAllSentinels(t *testing.T, s *story) {
 func rebootSentinels(t *testing.T, s *story) {
 	s.mayLoseLittle(t, func(*writer) {
 		s.machine(t, "stop", s.member.name)
+		s.whenBroken(t)
 		time.Sleep(time.Second)
 		s.machine(t, "start", s.member.name)
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -143,7 +144,7 @@ type rollUp struct {
 	// counted are replicas or nodes: how many there are, and ready ones, in total and by the entries that can be seen.
 	counted                     string
 	total, ready, sum, sumReady int32
-	// written is the status without what placement writes.
+	// written is the status without what placement writes, and without the counts of a rollout, whose end only removes a field.
 	written any
 }
 
@@ -169,7 +170,7 @@ func rollUpOf(object client.Object) rollUp {
 			}
 			r.add(entry.Ready, entry.Replicas, entry.ReadyReplicas)
 		}
-		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change = nil, "", nil, nil, nil, nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change, status.Rollout = nil, "", nil, nil, nil, nil, nil
 		r.written = status
 		return r
 	case *flotillav1.NodePool:
@@ -181,7 +182,7 @@ func rollUpOf(object client.Object) rollUp {
 		for _, entry := range status.Clusters {
 			r.add(entry.Ready, entry.NodeCount, entry.ReadyNodes)
 		}
-		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change = nil, "", nil, nil, nil, nil
+		status.PlacedIn, status.Choice, status.Departing, status.Recreated, status.Trials, status.Change, status.Rollout = nil, "", nil, nil, nil, nil, nil
 		r.written = status
 		return r
 	}
@@ -248,7 +249,8 @@ func judgeConditions(before, now []metav1.Condition, observed int64) []string {
 	return nil
 }
 
-// judgePace expects a second between two writes of roll-up. Whole seconds are compared, because that is what is stored.
+// judgePace expects a second between two writes of roll-up. Whole seconds are compared, because that is what is stored. A
+// write that only removes fields is not noted in managedFields.
 func judgePace(before, now client.Object, same bool) []string {
 	at := func(object client.Object) (last time.Time) {
 		if object == nil {
@@ -262,7 +264,7 @@ func judgePace(before, now client.Object, same bool) []string {
 		return last
 	}
 	if !same && !at(before).IsZero() && at(before).Equal(at(now)) {
-		return []string{fmt.Sprintf("it was written twice in the second of %s", at(now).UTC().Format(time.TimeOnly))}
+		return []string{fmt.Sprintf("it was written twice in the second of %s:\n%s", at(now).UTC().Format(time.TimeOnly), cmp.Diff(rollUpOf(before).written, rollUpOf(now).written))}
 	}
 	return nil
 }

@@ -248,7 +248,7 @@ func afterReady(ctx context.Context, api *API, act func() error) error {
 // checkIdentity refuses a cluster that the registration must not refer to.
 func (c Checker) checkIdentity(uid types.UID, registered *registration.Registration, recordedUID types.UID) *verdict.Refusal {
 	if uid == c.HubUID {
-		return verdict.RefuseIdentity(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which is no member; remove it or correct its server")
+		return verdict.RefuseIdentity(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which cannot be a member; remove it or correct its server")
 	}
 	if recordedUID != "" && uid != recordedUID && uid != registered.Replace {
 		return verdict.RefuseIdentity(flotillav1.ReasonIdentityChanged, fmt.Sprintf(

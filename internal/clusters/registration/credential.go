@@ -304,7 +304,7 @@ func (c *Credential) takeServer(cluster *clientcmdapi.Cluster, by *Rules) *verdi
 
 // refuseSelf refuses a registration that leads to the hub.
 func refuseSelf() *verdict.Refusal {
-	return verdict.RefuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which is no member; remove it or correct its server")
+	return verdict.RefuseCredential(flotillav1.ReasonSelfRegistration, "The registration leads to the hub itself, which cannot be a member; remove it or correct its server")
 }
 
 // takeRoots validates and sets the certificate authorities.
@@ -336,7 +336,7 @@ func (c *Credential) takeUser(user *clientcmdapi.AuthInfo) *verdict.Refusal {
 	case user.Username != "" || user.Password != "":
 		return verdict.RefuseCredential(flotillav1.ReasonBasicAuthNotAllowed, "The kubeconfig has a username or password; use a token or a client certificate")
 	case user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateUserExtra) > 0:
-		return verdict.RefuseCredential(flotillav1.ReasonImpersonationNotAllowed, "The kubeconfig impersonates another user; use a credential of the user that is meant")
+		return verdict.RefuseCredential(flotillav1.ReasonImpersonationNotAllowed, "The kubeconfig impersonates another user; use a credential of that user instead")
 	case len(user.ClientCertificateData) > 0 && len(user.ClientKeyData) > 0:
 		c.kind = credentialClientCertificate
 		c.certificate, c.key = seal(user.ClientCertificateData), seal(user.ClientKeyData)

@@ -39,6 +39,8 @@ type Facts struct {
 	Reverted *flotillav1.Change
 	// Recreated lists the clusters whose copies were created again, sorted by name.
 	Recreated []flotillav1.Recreation
+	// Unused lists the clusters that overrides name and the placement does not choose, sorted by name.
+	Unused []string
 }
 
 // Of returns all conditions of a hub object. Conditions that it does not return have to be removed.
@@ -177,6 +179,9 @@ func (f Facts) placed() metav1.Condition {
 	}
 	if len(f.removalHeld()) > 0 {
 		condition.Message += "; removal " + f.confirmation()
+	}
+	if len(f.Unused) > 0 {
+		condition.Message += "; overrides name clusters that are not chosen: " + text.Names(f.Unused)
 	}
 	return condition
 }

@@ -46,7 +46,7 @@ func (r *register) checkHub(ctx context.Context, _ func(string)) (string, error)
 	case apierrors.IsAlreadyExists(err):
 		return "", console.Faultf("give the member another name, or delete the Secret", "the Secret %s/%s exists already", r.Registrations, r.name)
 	case apierrors.IsNotFound(err):
-		return "", console.Faultf("apply config/hub there, or set --registration-namespace", "%s has no namespace %q", r.hubSite.Called, r.Registrations)
+		return "", console.Faultf("install Flotilla there (install.yaml or the Helm chart), or set --registration-namespace", "%s has no namespace %q", r.hubSite.Called, r.Registrations)
 	case err != nil:
 		return "", r.hubSite.Explain("trying to create the registration", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,7 +88,9 @@ func (r *rotate) run(ctx context.Context, name string) error {
 		if inUse == "" {
 			return console.Faultf("run kubectl flotilla rotate without --revoke-old first", "the registration's credential is not one that register or rotate have made")
 		}
-		return r.Stage(ctx, "old credentials", r.revokeOthers(inUse))
+		return r.Stage(ctx, "old credentials", r.revoke(func(secret *corev1.Secret) bool {
+			return secret.Name != inUse && isOf(secret, r.member.Name)
+		}))
 	}
 	return r.replace(ctx, config)
 }
@@ -122,6 +125,7 @@ func (r *rotate) replace(ctx context.Context, config *clientcmdapi.Config) error
 	}); err != nil {
 		return err
 	}
+	former := claimsOf(currentToken(config)).secret()
 	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] = &clientcmdapi.AuthInfo{Token: made.token}
 	content, err := clientcmd.Write(*config)
 	old := r.secret.DeepCopy()
@@ -150,15 +154,43 @@ func (r *rotate) replace(ctx context.Context, config *clientcmdapi.Config) error
 	}); err != nil {
 		return err
 	}
-	return r.Stage(ctx, "old credentials", r.revokeOthers(made.secret.Name))
+	revoked := false
+	if err := r.Stage(ctx, "old credentials", r.revoke(func(secret *corev1.Secret) bool {
+		if secret.Name == former {
+			// Perhaps it was made when the member had another name.
+			revoked = true
+			return true
+		}
+		return secret.Name != made.secret.Name && isOf(secret, r.member.Name)
+	})); err != nil || revoked {
+		return err
+	}
+	remedy := fmt.Sprintf("ServiceAccount %s/%s, run kubectl flotilla upgrade-member %s, and rotate again", flotillav1.SystemNamespace, flotillav1.HubServiceAccount, r.member.Name)
+	if former != "" {
+		remedy = fmt.Sprintf("Secret %s/%s", flotillav1.SystemNamespace, former)
+	}
+	r.Notef("%s neither register nor rotate made the credential before, which stays valid until it ends; to end it now, delete in the member %s",
+		console.Paint(r.ErrOut, console.Yellow, "!"), remedy)
+	return nil
 }
 
-// print writes the registration for a GitOps repository, without what the API server of the hub has added.
+// tracking are labels and annotations by which tools remember what they have applied. Each tool writes its own again.
+var tracking = []string{
+	corev1.LastAppliedConfigAnnotation, "argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id",
+	"kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
+	"helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace", "meta.helm.sh/release-name", "meta.helm.sh/release-namespace",
+}
+
+// print writes the registration for a GitOps repository, without what the API server of the hub and tools have added.
 func (r *rotate) print() error {
+	labels, annotations := maps.Clone(r.secret.Labels), maps.Clone(r.secret.Annotations)
+	for _, key := range tracking {
+		delete(labels, key)
+		delete(annotations, key)
+	}
 	secret := registrationSecret(metav1.ObjectMeta{
-		Namespace: r.secret.Namespace, Name: r.secret.Name, Labels: r.secret.Labels, Annotations: r.secret.Annotations,
+		Namespace: r.secret.Namespace, Name: r.secret.Name, Labels: labels, Annotations: annotations,
 	}, r.secret.Type, r.secret.Data[flotillav1.KeyKubeconfig])
-	delete(secret.Annotations, corev1.LastAppliedConfigAnnotation)
 	if err := r.PrintObject(r.output, secret); err != nil {
 		return err
 	}
@@ -203,10 +235,10 @@ func (r *rotate) awaitUse(ctx context.Context, made *credential, before site.Eve
 	return "uses the new credential", r.hub.Explain("waiting for the hub", err)
 }
 
-// revokeOthers revokes every credential of the member but one.
-func (r *rotate) revokeOthers(keep string) console.Step {
+// revoke revokes the credentials that are chosen.
+func (r *rotate) revoke(chosen func(*corev1.Secret) bool) console.Step {
 	return func(ctx context.Context, doing func(string)) (string, error) {
-		revoked, err := revokeAll(ctx, r.site, r.member.Name, keep, doing)
+		revoked, err := revokeAll(ctx, r.site, chosen, doing)
 		return fmt.Sprintf("%d revoked", revoked), err
 	}
 }

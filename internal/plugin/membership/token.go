@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -166,30 +165,30 @@ func revoke(ctx context.Context, member *site.Site, made *credential) error {
 	return member.Explain(fmt.Sprintf("revoking a token: deleting Secret %s/%s", flotillav1.SystemNamespace, made.secret.Name), err)
 }
 
-// credentialsOf lists the Secrets in a member that the credentials of a registration are bound to.
-func credentialsOf(ctx context.Context, member *site.Site, name string) ([]corev1.Secret, error) {
+// isOf reports whether a credential was made for the member of that name.
+func isOf(credential *corev1.Secret, member string) bool {
+	return credential.Annotations[flotillav1.AnnotationClusterName] == member
+}
+
+// revokeAll revokes those credentials in a member that are chosen, and returns how many there were.
+func revokeAll(ctx context.Context, member *site.Site, chosen func(*corev1.Secret) bool, doing func(string)) (int, error) {
 	list := &corev1.SecretList{}
 	err := member.List(ctx, list, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{labelCredential: "true"})
 	if err != nil {
-		return nil, member.Explain("listing the Secrets that tokens are tied to", err)
+		return 0, member.Explain("listing the Secrets that tokens are tied to", err)
 	}
-	return slices.DeleteFunc(list.Items, func(secret corev1.Secret) bool { return secret.Annotations[flotillav1.AnnotationClusterName] != name }), nil
-}
-
-// revokeAll revokes the credentials of a registration in a member, except for one, and returns how many there were.
-func revokeAll(ctx context.Context, member *site.Site, name, except string, doing func(string)) (int, error) {
-	secrets, err := credentialsOf(ctx, member, name)
-	if err != nil {
-		return 0, err
-	}
-	secrets = slices.DeleteFunc(secrets, func(secret corev1.Secret) bool { return secret.Name == except })
-	for i := range secrets {
-		doing("revoking " + secrets[i].Name)
-		if err := revoke(ctx, member, &credential{secret: &secrets[i]}); err != nil {
-			return i, err
+	revoked := 0
+	for i := range list.Items {
+		if !chosen(&list.Items[i]) {
+			continue
 		}
+		doing("revoking " + list.Items[i].Name)
+		if err := revoke(ctx, member, &credential{secret: &list.Items[i]}); err != nil {
+			return revoked, err
+		}
+		revoked++
 	}
-	return len(secrets), nil
+	return revoked, nil
 }
 
 // claims are the claims of a token. They are not verified, because register and rotate made the token.

@@ -78,14 +78,14 @@ func (u *unregister) run(ctx context.Context, name string) error {
 	}
 	u.noteLeftovers(ctx, before)
 	if u.site == nil {
-		u.Notef("%s is no member any more. Its objects stay, and so do the hub's ServiceAccount, rights and tokens in namespace %s there:", name, flotillav1.SystemNamespace)
+		u.Notef("%s is no longer a member. Its objects stay, and so do the hub's ServiceAccount, rights and tokens in namespace %s there:", name, flotillav1.SystemNamespace)
 		u.Notef("revoke them with kubectl delete -n %s serviceaccount %s, with a context of the member", flotillav1.SystemNamespace, flotillav1.HubServiceAccount)
 		return nil
 	}
 	if err := u.Stage(ctx, "access", u.revokeAccess); err != nil {
 		return err
 	}
-	u.Notef("%s is no member any more. Its objects stay.", name)
+	u.Notef("%s is no longer a member. Its objects stay.", name)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (u *unregister) revokeAccess(ctx context.Context, doing func(string)) (stri
 	if client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
-	revoked, err := revokeAll(ctx, u.site, u.member.Name, "", doing)
+	revoked, err := revokeAll(ctx, u.site, func(secret *corev1.Secret) bool { return isOf(secret, u.member.Name) }, doing)
 	if err != nil {
 		return "", err
 	}

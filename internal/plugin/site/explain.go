@@ -42,7 +42,7 @@ func (s *Site) remedyFor(err error) string {
 	case verdict.IsForbidden(err):
 		return "your user lacks that right there: have it granted, or " + s.remedy
 	case apimeta.IsNoMatchError(err), discovery.IsGroupDiscoveryFailedError(err):
-		return "the cluster does not serve Flotilla's kinds: apply config/hub on a hub, config/member in a member, or " + s.remedy
+		return "the cluster does not serve Flotilla's kinds: install Flotilla if it is the hub (install.yaml or the Helm chart), run kubectl flotilla upgrade-member if it is a member, or " + s.remedy
 	case errors.As(err, &authority), errors.As(err, &hostname):
 		return "the certificate of the server is not that of the context: correct the kubeconfig, or " + s.remedy
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):

@@ -174,7 +174,7 @@ func progressCondition(pool *flotillav1.NodePool, found ownership.Survey) metav1
 	case len(found.Pending) > 0:
 		return isTrue(flotillav1.ReasonNodesPending, fmt.Sprintf("Changes to %s are on their way%s", nodeCount(len(found.Pending)), turns(found)))
 	}
-	return isFalse(flotillav1.ReasonSettled, "Nothing is on its way")
+	return isFalse(flotillav1.ReasonSettled, "No change is in progress")
 }
 
 // requestsCondition shows whether status.requested is current; it is empty if nothing is known either way.

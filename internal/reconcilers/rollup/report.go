@@ -85,7 +85,12 @@ func report(kind Kind, hubObject fleet.Object, observed state, now time.Time) fl
 		Halt:            haltOf(wave, unwell, hubObject),
 		Reverted:        fleet.RevertedChange(hubObject),
 		Recreated:       status.Recreated,
+		Unused:          observed.view.unused(hubObject.GetPlacement()),
 	})
+	if progressing := apimeta.FindStatusCondition(found, flotillav1.ConditionProgressing); progressing.Reason == flotillav1.ReasonSettled {
+		// The trials of clusters that are ready end a moment later, which would be a write of its own.
+		status.Rollout = nil
+	}
 	for _, condition := range found {
 		condition.LastTransitionTime = *sanitize.Moment(now)
 		apimeta.SetStatusCondition(hubObject.GetConditions(), condition)

@@ -211,6 +211,23 @@ func (v *view) invalidOverride() error {
 	return v.specs.Invalid()
 }
 
+// unused returns the clusters that overrides name and the placement does not choose, sorted.
+func (v *view) unused(placement *flotillav1.Placement) []string {
+	if placement == nil || v.invalid != nil {
+		return nil
+	}
+	var names []string
+	for i := range placement.Overrides {
+		for _, name := range placement.Overrides[i].Clusters {
+			if found := v.clusters[name]; found == nil || !found.chosen {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func newViews() *views { return &views{byObject: map[types.NamespacedName]*entry{}} }
 
 // take returns the view of a hub object, or an empty one, and the clusters that have changed since the last pass.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,6 +87,17 @@ func TestReconcile_shows_copies_that_were_made_again(t *testing.T) {
 	if apimeta.FindStatusCondition(redis.Status.Conditions, flotillav1.ConditionCopyRecreated) != nil {
 		t.Error("it has been acknowledged and is still shown")
 	}
+}
+
+// A member may have been renamed, and its override would be lost without a word.
+func TestReconcile_shows_overrides_of_clusters_that_are_not_chosen(t *testing.T) {
+	f := newFixture(t, redisKind)
+	patch := &apiextensionsv1.JSON{Raw: []byte(`{"replicas": 5}`)}
+	redis := f.newRedis(&flotillav1.Placement{Clusters: []string{eu1}, Overrides: []flotillav1.Override{
+		{Clusters: []string{"eu-0", eu1}, Patch: patch}, {Clusters: []string{"eu-0"}, Patch: patch},
+	}})
+	f.settle(redis)
+	f.wantMessage(redis, "Placed", "; overrides name clusters that are not chosen: eu-0")
 }
 
 func TestReconcile_shows_copies_that_are_kept_though_their_cluster_is_not_chosen(t *testing.T) {
