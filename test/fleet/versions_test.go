@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	. "github.com/onsi/gomega"
 	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
