@@ -2,7 +2,8 @@
 # A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
 # Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
 # cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program> ·
-# disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <cluster> <tar> <name> [<another name>]
+# disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <cluster> <tar> ·
+# tag <cluster> <image> <another name>
 # Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
 # Environment: E2E_DIR (.e2e); E2E_BARE=1 installs nothing on the clusters. `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
 # Exit code 75 says that this machine cannot have such clusters, 1 that Flotilla does not run on them.
@@ -260,12 +261,7 @@ disk() { # <cluster> <name> make|drop|room|mode [KiB or mode]
 	esac
 }
 
-# image gives a node an image as if it had pulled it: under a name with its digest and, if asked for, under another name.
-image() { # <cluster> <tar> <name> [<another name>]
-	local ctr=("$BIN/ctr" -a /run/containerd/containerd.sock -n k8s.io images)
-	enter "$1" "${ctr[@]}" import --digests --base-name "$3" "$2"
-	[[ ! ${4:-} ]] || enter "$1" "${ctr[@]}" tag "$(enter "$1" "${ctr[@]}" list -q | grep "^$3@")" "$4"
-}
+images() { enter "$1" "$BIN/ctr" -a /run/containerd/containerd.sock -n k8s.io images "${@:2}" 2>/dev/null; }
 
 # others prints the addresses of the other clusters. To cut a cluster off is to lose silently what it sends there; this
 # machine goes on seeing all of them.
@@ -284,6 +280,7 @@ cut) others "$2" | while read -r address; do enter "$2" ip route replace blackho
 join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
 kill) kill_process "${@:2}" ;;
 disk) disk "${@:2}" ;;
-image) image "${@:2}" ;;
-*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|disk|image' ;;
+image) images "$2" import "$3" ;;
+tag) images "$2" tag "$3" "$4" ;;
+*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|disk|image|tag' ;;
 esac

@@ -30,12 +30,13 @@ chmod 600 "$user/config"
 "$BIN/kubectl" config use-context hub >/dev/null
 "$BIN/kubectl" config rename-context member-1 eu-1-admin >/dev/null
 "$BIN/kubectl" config rename-context member-2 us-1-admin >/dev/null
-repository=$(grep -oE '[^ "]+flotilla-manager[^ "]*@sha256' "$user/install.yaml" | sed -E 's/(:[^:@/]+)?@sha256$//' | sort -u)
-[[ $repository == *.*/* ]] || repository=docker.io/$repository
+reference=$(grep -oE '[^ "]+flotilla-manager[^ "]*@sha256:[0-9a-f]+' "$user/install.yaml" | sort -u)
+tagged=${reference%@*}
 redis=$(grep -oE 'default: redis:[0-9.]+' "$user/install.yaml" | sort -u | sed 's/.*redis://')
-"$E2E" image hub "$user/flotilla-manager_$version.tar" "$repository" >/dev/null
+"$E2E" image hub "$user/flotilla-manager_$version.tar" >/dev/null
+"$E2E" tag hub "$tagged" "${tagged%:*}@${reference#*@}" >/dev/null
 for name in member-1 member-2; do
-	"$E2E" image "$name" "$E2E_DIR/images/redis.tar" docker.io/library/redis "docker.io/library/redis:$redis" >/dev/null
+	"$E2E" tag "$name" localhost/redis:e2e "docker.io/library/redis:$redis" >/dev/null
 done
 
 # The commands and the manifest, as they stand in the README.

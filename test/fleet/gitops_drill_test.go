@@ -44,6 +44,9 @@ func TestGitOpsDrill(t *testing.T) {
 		{"DriftIsUndone", flux.drift},
 		{"WhatPeopleAskForStays", flux.people},
 		{"BadSpecIsShown", flux.badSpec},
+		{"WhatOnlyAPersonCanMendFailsAtOnce", flux.stalled},
+		{"ChangeGoesInWaves", flux.waves},
+		{"Pruned", flux.prune},
 	} {
 		if !t.Run(s.name, func(t *testing.T) { s.run(t, f) }) {
 			f.tellState(t)
@@ -358,4 +361,47 @@ func (x *flux) badSpec(t *testing.T, _ *fleet) {
 		t.Logf("%s: %s", bad, x.ready("apps")())
 	}
 	g.Expect(*x.redis().Spec.Replicas).To(Equal(int32(2)))
+}
+
+// stalled commits an override that the schema cannot check.
+func (x *flux) stalled(t *testing.T, _ *fleet) {
+	g := NewWithT(t)
+	x.files["apps"]["redis.yaml"] = fluxRedis + "    overrides:\n    - clusters: [member-2]\n      patch: {replicsa: 1}\n"
+	began := time.Now()
+	x.commit(t, "apps")
+	g.Eventually(x.ready("apps"), time.Minute, 200*time.Millisecond).Should(And(HavePrefix("False"), ContainSubstring("stalled"), ContainSubstring("Redis/apps/git")))
+	t.Logf("after %s: %s", time.Since(began).Round(time.Second), x.ready("apps")())
+	g.Expect(time.Since(began)).To(BeNumerically("<", 35*time.Second), "it is not the timeout of the Kustomization")
+}
+
+// waves changes the image, and has the second member wait for the first.
+func (x *flux) waves(t *testing.T, _ *fleet) {
+	g := NewWithT(t)
+	x.files["apps"]["redis.yaml"] = strings.Replace(fluxRedis, "redis:8.2", "redis:8.4", 1)
+	x.commit(t, "apps")
+	images := func() []string { return []string{x.placed("member-1").Spec.Image, x.placed("member-2").Spec.Image} }
+	mixed := false
+	g.Eventually(func() bool {
+		now := images()
+		mixed = mixed || now[0] != now[1]
+		if x.ready("apps")() == "not attempted" || !strings.HasPrefix(x.ready("apps")(), "True") {
+			return false
+		}
+		g.Expect(images()).To(Equal([]string{"redis:8.4", "redis:8.4"}), "Flux is done when both have it")
+		return true
+	}, 4*time.Minute, 100*time.Millisecond).Should(BeTrue())
+	g.Expect(mixed).To(BeTrue(), "one member had the change before the other")
+}
+
+func (x *flux) prune(t *testing.T, f *fleet) {
+	g := NewWithT(t)
+	delete(x.files["apps"], "redis.yaml")
+	x.commit(t, "apps")
+	for _, member := range []string{"member-1", "member-2"} {
+		g.Eventually(func() string { return x.placed(member).Name }, 2*time.Minute, 500*time.Millisecond).Should(BeEmpty(), member)
+	}
+	g.Eventually(x.ready("apps"), time.Minute, 500*time.Millisecond).Should(HavePrefix("True"))
+	x.files["members"] = map[string]string{"namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: from-git}\n"}
+	x.commit(t, "members")
+	g.Eventually(func() string { return f.memberCluster("member-2").Name }, 2*time.Minute, 500*time.Millisecond).Should(BeEmpty())
 }
