@@ -130,6 +130,19 @@ func (t *tool) onHub(argument string) (target, *site.Site, error) {
 	return of, hub, err
 }
 
+// placedOnHub returns the target that an argument names, the hub, and its object, which must be placed.
+func (t *tool) placedOnHub(ctx context.Context, argument string) (target, *site.Site, fleet.Object, error) {
+	of, hub, err := t.onHub(argument)
+	if err != nil {
+		return of, nil, nil, err
+	}
+	object, err := of.read(ctx, hub)
+	if err == nil && object.GetPlacement() == nil {
+		err = notPlaced(of)
+	}
+	return of, hub, object, err
+}
+
 // completeTargets completes the objects of the hub: redis/NAME, or NAME after redis.
 func (t *tool) completeTargets(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 || len(args) == 1 && strings.Contains(args[0], "/") {

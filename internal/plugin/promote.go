@@ -64,16 +64,9 @@ var promotionEffects = map[fleet.Promotion]string{
 
 // promoteRollout lets the rollout of the present generation of an object go on without waiting.
 func (t *tool) promoteRollout(ctx context.Context, argument string, promotion fleet.Promotion) error {
-	of, hub, err := t.onHub(argument)
+	of, hub, object, err := t.placedOnHub(ctx, argument)
 	if err != nil {
 		return err
-	}
-	object, err := of.read(ctx, hub)
-	if err != nil {
-		return err
-	}
-	if object.GetPlacement() == nil {
-		return notPlaced(of)
 	}
 	if progressing := condition.Of(*object.GetConditions(), flotillav1.ConditionProgressing); progressing.ObservedGeneration == object.GetGeneration() {
 		switch progressing.Reason {
@@ -94,18 +87,11 @@ func (t *tool) promoteRollout(ctx context.Context, argument string, promotion fl
 
 // retryRollout has the change of the present generation of an object tried again that was taken back.
 func (t *tool) retryRollout(ctx context.Context, argument string) error {
-	of, hub, err := t.onHub(argument)
+	of, hub, object, err := t.placedOnHub(ctx, argument)
 	if err != nil {
 		return err
 	}
-	object, err := of.read(ctx, hub)
-	if err != nil {
-		return err
-	}
-	switch {
-	case object.GetPlacement() == nil:
-		return notPlaced(of)
-	case fleet.RevertedChange(object) == nil:
+	if fleet.RevertedChange(object) == nil {
 		t.Resultf("No change of %s was taken back", of)
 		return nil
 	}

@@ -254,18 +254,11 @@ func (t *tool) stagesOf(object fleet.Object) []stageItem {
 
 // pauseRollout pauses the rollout of an object, or resumes it.
 func (t *tool) pauseRollout(ctx context.Context, argument string, pause bool) error {
-	of, hub, err := t.onHub(argument)
-	if err != nil {
-		return err
-	}
-	object, err := of.read(ctx, hub)
+	of, hub, object, err := t.placedOnHub(ctx, argument)
 	if err != nil {
 		return err
 	}
 	placement, does := object.GetPlacement(), map[bool]string{true: "paused", false: "not paused"}[pause]
-	if placement == nil {
-		return notPlaced(of)
-	}
 	if (placement.Rollout != nil && placement.Rollout.Paused) == pause {
 		t.Resultf("The rollout of %s is %s already", of, does)
 		return nil

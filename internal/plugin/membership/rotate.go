@@ -125,7 +125,7 @@ func (r *rotate) replace(ctx context.Context, config *clientcmdapi.Config) error
 	}); err != nil {
 		return err
 	}
-	former := claimsOf(currentToken(config)).secret()
+	former := currentToken(config)
 	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] = &clientcmdapi.AuthInfo{Token: made.token}
 	content, err := clientcmd.Write(*config)
 	old := r.secret.DeepCopy()
@@ -154,7 +154,12 @@ func (r *rotate) replace(ctx context.Context, config *clientcmdapi.Config) error
 	}); err != nil {
 		return err
 	}
-	revoked := false
+	return r.revokeFormer(ctx, made, former)
+}
+
+// revokeFormer revokes all credentials but the new one, and says how to end the former one if it is none of them.
+func (r *rotate) revokeFormer(ctx context.Context, made *credential, token string) error {
+	former, revoked := claimsOf(token).secret(), false
 	if err := r.Stage(ctx, "old credentials", r.revoke(func(secret *corev1.Secret) bool {
 		if secret.Name == former {
 			// Perhaps it was made when the member had another name.
@@ -165,12 +170,14 @@ func (r *rotate) replace(ctx context.Context, config *clientcmdapi.Config) error
 	})); err != nil || revoked {
 		return err
 	}
-	remedy := fmt.Sprintf("ServiceAccount %s/%s, run kubectl flotilla upgrade-member %s, and rotate again", flotillav1.SystemNamespace, flotillav1.HubServiceAccount, r.member.Name)
-	if former != "" {
-		remedy = fmt.Sprintf("Secret %s/%s", flotillav1.SystemNamespace, former)
+	remedy := fmt.Sprintf("delete ServiceAccount %s/%s there, run kubectl flotilla upgrade-member %s, and rotate again", flotillav1.SystemNamespace, flotillav1.HubServiceAccount, r.member.Name)
+	switch {
+	case token == "":
+		remedy = "revoke it where it was issued"
+	case former != "":
+		remedy = fmt.Sprintf("delete Secret %s/%s there", flotillav1.SystemNamespace, former)
 	}
-	r.Notef("%s neither register nor rotate made the credential before, which stays valid until it ends; to end it now, delete in the member %s",
-		console.Paint(r.ErrOut, console.Yellow, "!"), remedy)
+	r.Notef("%s neither register nor rotate made the credential before, which stays valid until it ends; to end it now, %s", console.Paint(r.ErrOut, console.Yellow, "!"), remedy)
 	return nil
 }
 
