@@ -23,6 +23,7 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/clusters/preflight"
 	"github.com/flotilla-dev/flotilla/internal/plugin/condition"
 	"github.com/flotilla-dev/flotilla/internal/plugin/console"
+	"github.com/flotilla-dev/flotilla/internal/plugin/membership"
 	"github.com/flotilla-dev/flotilla/internal/plugin/site"
 	"github.com/flotilla-dev/flotilla/internal/text"
 )
@@ -268,7 +269,24 @@ func (t *tool) examineMember(ctx context.Context, ways *site.Ways, member *floti
 		examineDefinitions(ctx, e, from, "kubectl --context MEMBER apply --server-side -k config/member")
 	}
 	t.examineRights(ctx, e, ways, member, from)
+	examineTokens(ctx, e, ways, member, from)
 	return e
+}
+
+// examineTokens looks for credentials that nobody may remember. The hub may not list Secrets, so it takes somebody else.
+func examineTokens(ctx context.Context, e *examination, ways *site.Ways, member *flotillav1.MemberCluster, from *site.Site) {
+	secret, err := ways.Hub.Registration(ctx, member)
+	if err != nil || from.ByRegistration {
+		return
+	}
+	unused, err := membership.Unused(ctx, from, secret)
+	switch {
+	case err != nil:
+		e.failed(note, err)
+	case len(unused) > 0:
+		e.found(note, "unless another hub uses them, kubectl flotilla rotate "+member.Name+" --member-context MEMBER --revoke-old, or delete the Secrets there",
+			"credentials that the registration does not hold are valid in the member: Secrets %s in namespace %s", text.List(unused, 5), flotillav1.SystemNamespace)
+	}
 }
 
 // examineConditions examines what the hub says about a member. The messages of the hub contain the remedy.

@@ -260,6 +260,9 @@ func (s *story) rotatePrinted(t *testing.T) {
 	if !authenticates(t, tokenOf(t, before)) || !authenticates(t, tokenOf(t, printed)) {
 		t.Error("one of the two credentials does not work")
 	}
+	if got := s.run("doctor", "eu-1", "--member-context", "eu-1=eu-1-admin"); !strings.Contains(got.out, "credentials that the registration does not hold are valid in the member: Secrets "+secretOf(t, tokenOf(t, printed))) {
+		t.Errorf("doctor says\n%s", got.out)
+	}
 	if printed.ResourceVersion != "" || printed.UID != "" || printed.Labels["region"] != "eu" || printed.Labels["kustomize.toolkit.fluxcd.io/name"] != "" {
 		t.Errorf("the registration has metadata %v", printed.ObjectMeta)
 	}

@@ -15,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -168,6 +169,31 @@ func revoke(ctx context.Context, member *site.Site, made *credential) error {
 // isOf reports whether a credential was made for the member of that name.
 func isOf(credential *corev1.Secret, member string) bool {
 	return credential.Annotations[flotillav1.AnnotationClusterName] == member
+}
+
+// Unused lists the Secrets in a member that credentials are bound to which register or rotate made, and which the registration
+// does not hold. It returns nothing if the registration cannot be read or holds a credential that is not one of them.
+func Unused(ctx context.Context, member *site.Site, secret *corev1.Secret) ([]string, error) {
+	config, err := clientcmd.Load(secret.Data[flotillav1.KeyKubeconfig])
+	if err != nil || config.Contexts[config.CurrentContext] == nil || config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] == nil {
+		return nil, nil //nolint:nilerr // Others report a registration that cannot be used.
+	}
+	held := claimsOf(currentToken(config)).secret()
+	if held == "" {
+		return nil, nil
+	}
+	list := &corev1.SecretList{}
+	err = member.List(ctx, list, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{labelCredential: "true"})
+	if err != nil {
+		return nil, member.Explain("listing the Secrets that tokens are tied to", err)
+	}
+	var unused []string
+	for i := range list.Items {
+		if list.Items[i].Name != held {
+			unused = append(unused, list.Items[i].Name)
+		}
+	}
+	return unused, nil
 }
 
 // revokeAll revokes those credentials in a member that are chosen, and returns how many there were.

@@ -14,7 +14,7 @@ const (
 	// objectPace is the interval between writes of the status of one hub object.
 	objectPace = time.Second
 	// summaryPace is the interval between writes of the counts of one MemberCluster.
-	summaryPace = 10 * time.Second
+	summaryPace = 3 * time.Second
 	// shareOfInterval is the number of clusters of an object that one interval pays for. Each version of an object lists all
 	// its clusters, so one in more clusters is written less often, and a change of one of them costs about the same.
 	shareOfInterval = 2000

@@ -177,10 +177,10 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if writes, again := count(); writes != 1 || again != 0 {
-		t.Errorf("a count after ten seconds made %d writes and wants to run again in %s", writes, again)
+		t.Errorf("a count after the interval made %d writes and wants to run again in %s", writes, again)
 	}
 	if writes, again := count(); writes != 0 || again != summaryPace {
-		t.Errorf("a count made %d writes within ten seconds, again in %s", writes, again)
+		t.Errorf("a count made %d writes within the interval, again in %s", writes, again)
 	}
 	f.directory.Set(snapshotOf(name, clusters.StateUnreachable, true))
 	f.clock.Step(summaryPace)
