@@ -275,8 +275,11 @@ func (t *tool) examineMember(ctx context.Context, ways *site.Ways, member *floti
 
 // examineTokens looks for credentials that nobody may remember. The hub may not list Secrets, so it takes somebody else.
 func examineTokens(ctx context.Context, e *examination, ways *site.Ways, member *flotillav1.MemberCluster, from *site.Site) {
+	if from.ByRegistration {
+		return
+	}
 	secret, err := ways.Hub.Registration(ctx, member)
-	if err != nil || from.ByRegistration {
+	if err != nil {
 		return
 	}
 	unused, err := membership.Unused(ctx, from, secret)

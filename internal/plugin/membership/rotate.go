@@ -101,11 +101,20 @@ func (r *rotate) kubeconfig() (*clientcmdapi.Config, error) {
 	if !found {
 		return nil, console.Faultf("renew it there", "the registration, Secret %s/%s, has no key %q: another tool made it", r.secret.Namespace, r.secret.Name, flotillav1.KeyKubeconfig)
 	}
-	config, err := clientcmd.Load(content)
-	if err != nil || config.Contexts[config.CurrentContext] == nil || config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] == nil {
+	config := load(content)
+	if config == nil {
 		return nil, console.Faultf("correct it, or unregister and register the member", "the kubeconfig of Secret %s/%s cannot be read", r.secret.Namespace, r.secret.Name)
 	}
 	return config, nil
+}
+
+// load reads a kubeconfig, and returns nil unless its current context has a user.
+func load(kubeconfig []byte) *clientcmdapi.Config {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil || config.Contexts[config.CurrentContext] == nil || config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] == nil {
+		return nil
+	}
+	return config
 }
 
 // currentToken returns the token of the current context.

@@ -15,7 +15,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
@@ -174,42 +173,47 @@ func isOf(credential *corev1.Secret, member string) bool {
 // Unused lists the Secrets in a member that credentials are bound to which register or rotate made, and which the registration
 // does not hold. It returns nothing if the registration cannot be read or holds a credential that is not one of them.
 func Unused(ctx context.Context, member *site.Site, secret *corev1.Secret) ([]string, error) {
-	config, err := clientcmd.Load(secret.Data[flotillav1.KeyKubeconfig])
-	if err != nil || config.Contexts[config.CurrentContext] == nil || config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] == nil {
-		return nil, nil //nolint:nilerr // Others report a registration that cannot be used.
+	config := load(secret.Data[flotillav1.KeyKubeconfig])
+	if config == nil {
+		return nil, nil
 	}
 	held := claimsOf(currentToken(config)).secret()
 	if held == "" {
 		return nil, nil
 	}
+	made, err := credentials(ctx, member)
+	var unused []string
+	for i := range made {
+		if made[i].Name != held {
+			unused = append(unused, made[i].Name)
+		}
+	}
+	return unused, err
+}
+
+// credentials lists the Secrets in a member that the credentials of register and rotate are bound to.
+func credentials(ctx context.Context, member *site.Site) ([]corev1.Secret, error) {
 	list := &corev1.SecretList{}
-	err = member.List(ctx, list, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{labelCredential: "true"})
+	err := member.List(ctx, list, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{labelCredential: "true"})
 	if err != nil {
 		return nil, member.Explain("listing the Secrets that tokens are tied to", err)
 	}
-	var unused []string
-	for i := range list.Items {
-		if list.Items[i].Name != held {
-			unused = append(unused, list.Items[i].Name)
-		}
-	}
-	return unused, nil
+	return list.Items, nil
 }
 
 // revokeAll revokes those credentials in a member that are chosen, and returns how many there were.
 func revokeAll(ctx context.Context, member *site.Site, chosen func(*corev1.Secret) bool, doing func(string)) (int, error) {
-	list := &corev1.SecretList{}
-	err := member.List(ctx, list, client.InNamespace(flotillav1.SystemNamespace), client.MatchingLabels{labelCredential: "true"})
+	made, err := credentials(ctx, member)
 	if err != nil {
-		return 0, member.Explain("listing the Secrets that tokens are tied to", err)
+		return 0, err
 	}
 	revoked := 0
-	for i := range list.Items {
-		if !chosen(&list.Items[i]) {
+	for i := range made {
+		if !chosen(&made[i]) {
 			continue
 		}
-		doing("revoking " + list.Items[i].Name)
-		if err := revoke(ctx, member, &credential{secret: &list.Items[i]}); err != nil {
+		doing("revoking " + made[i].Name)
+		if err := revoke(ctx, member, &credential{secret: &made[i]}); err != nil {
 			return revoked, err
 		}
 		revoked++
