@@ -6,6 +6,7 @@
 package fleet
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 )
 
 // badSpecReverts gives the Redis on the hub what no node has room for, and has that taken back. The member that took it gets
-// back what it had, and nobody else takes it while the spec of the hub stays as it is.
+// back what it had, and nobody else takes it while the spec of the hub stays as it is. Tried again with kubectl flotilla
+// rollout retry, it fails again, and the rollout halts.
 func badSpecReverts(t *testing.T, f *fleet) {
 	g, registered := NewWithT(t), f.registered()
 	f.expectConverged(t, registered...)
@@ -45,6 +47,15 @@ func badSpecReverts(t *testing.T, f *fleet) {
 	for _, name := range registered {
 		g.Expect(requests(name)).To(BeNil())
 	}
+	for _, name := range registered[1:] {
+		g.Expect(cmp.Diff(world[name], f.world(t, name))).To(BeEmpty(), "%s keeps what it has", name)
+	}
+
+	f.command(t, filepath.Join(f.dir, "kubectl-flotilla"), "--kubeconfig", filepath.Join(f.dir, "kubeconfigs", "hub"), "rollout", "retry", "redis/cache", "-n", "shop")
+	g.Eventually(func() string {
+		return apimeta.FindStatusCondition(f.hubRedis().Status.Conditions, flotillav1.ConditionProgressing).Reason
+	}, 90*time.Second, 200*time.Millisecond).Should(Equal(flotillav1.ReasonRolloutHalted), "a change that is tried again and fails again halts")
+	g.Expect(requests(first)).NotTo(BeNil(), "it was tried again where it was tried before")
 	for _, name := range registered[1:] {
 		g.Expect(cmp.Diff(world[name], f.world(t, name))).To(BeEmpty(), "%s keeps what it has", name)
 	}
