@@ -2,7 +2,8 @@
 # Runs test/e2e on clusters with real nodes. Usage: hack/e2e-suite.sh [pattern of go test -run]
 # Environment: E2E_HUB and E2E_MEMBERS=a,b are kubeconfigs of clusters to use instead of those of hack/e2e.sh; E2E_DIR (.e2e);
 # E2E_KEEP=1 leaves the clusters running; E2E_CUT (5m) is how long the hub is cut off, E2E_IDLE (10m) how long nothing may be
-# written when nothing happens, E2E_TIMEOUT (120m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection.
+# written when nothing happens, E2E_TIMEOUT (120m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection;
+# REDIS_HA is the folder of the chart redis-ha, which TestPeers compares mode Sentinel with.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -22,6 +23,11 @@ else
 	export E2E_DIR
 	[[ ${E2E_KEEP:-} ]] || trap '"$ROOT/hack/e2e.sh" down' EXIT
 	"$ROOT/hack/e2e.sh" up
+fi
+if [[ ${REDIS_HA:-} ]]; then
+	REDIS_HA=$(absolute "$REDIS_HA")
+	export REDIS_HA
+	"$ROOT/hack/build.sh" helm
 fi
 title 'Breaking Redis'
 cd "$ROOT/test/e2e"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
 # Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
-# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program> ·
+# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program> [signal] ·
+# isolate <cluster> <uid of a Pod> · rejoin <cluster> <uid of a Pod> · api <cluster> STOP|CONT ·
 # disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <cluster> <tar> ·
 # tag <cluster> <image> <another name>
 # Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
@@ -237,12 +238,30 @@ down() {
 	say "  ${GREEN}✓${RESET} the clusters in ${E2E_DIR/#"$ROOT/"/} are gone"
 }
 
-# kill_process kills a program of a Pod as the kernel would: from outside of it.
-kill_process() { # <cluster> <uid of the Pod> <program>
+# processes_of lists the processes of a Pod.
+processes_of() { # <cluster> <uid of the Pod>
+	find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs -exec cat {} + | sort -u
+}
+
+# isolate drops every packet from and to a Pod, without an answer, as when its node is off.
+isolate() { # <cluster> <uid of the Pod>
+	local pid
+	pid=$(processes_of "$@" | head -n 1)
+	[[ $pid ]] || die "no process in the Pod with UID $2 of $1"
+	nsenter --target "$pid" --net -- nft -f - <<-END
+		table inet isolated {
+			chain in { type filter hook input priority 0; policy drop; iifname "lo" accept; }
+			chain out { type filter hook output priority 0; policy drop; oifname "lo" accept; }
+		}
+	END
+}
+
+# kill_process kills a program of a Pod as the kernel would: from outside of it. With another signal it is stopped, or goes on.
+kill_process() { # <cluster> <uid of the Pod> <program> [signal]
 	local pid killed=''
-	for pid in $(find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs -exec cat {} + | sort -u); do
+	for pid in $(processes_of "$1" "$2"); do
 		[[ $(readlink "/proc/$pid/exe") == */$3 ]] || continue
-		kill -KILL "$pid"
+		kill -"${4:-KILL}" "$pid"
 		killed=1
 	done
 	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
@@ -279,8 +298,11 @@ reboot) node "$2" stop && node "$2" start ;;
 cut) others "$2" | while read -r address; do enter "$2" ip route replace blackhole "$address/32"; done ;;
 join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
 kill) kill_process "${@:2}" ;;
+isolate) isolate "${@:2}" ;;
+rejoin) nsenter --target "$(processes_of "$2" "$3" | head -n 1)" --net -- nft delete table inet isolated ;;
+api) cluster_of "$2" && enter "$2" kill -"$3" "$(<"$DIR/kwok/clusters/$2/pids/kube-apiserver.pid")" ;;
 disk) disk "${@:2}" ;;
 image) images "$2" import "$3" ;;
 tag) images "$2" tag "$3" "$4" ;;
-*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|disk|image|tag' ;;
+*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|isolate|rejoin|api|disk|image|tag' ;;
 esac

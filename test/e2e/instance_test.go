@@ -43,6 +43,11 @@ type instance struct {
 	placed        []cluster
 	namespace     string
 	password      string
+	// service leads to the primary, labels select the Pods.
+	service string
+	labels  client.MatchingLabels
+	// address is the Service's, known once and for all while the API server of the member is away.
+	address string
 	// ledgers are all writes that must be there; writers counts those who wrote.
 	ledgers []ledger
 	writers int
@@ -57,7 +62,10 @@ func (w *world) place(t *testing.T, namespace, image string) *instance {
 // create asks the hub for a Redis in some members, the first among them, and waits until it is ready.
 func (w *world) create(t *testing.T, namespace string, placed []cluster, spec flotillav1.RedisSpec) *instance {
 	t.Helper()
-	r := &instance{world: w, member: w.members[0], other: w.members[1], placed: placed, namespace: namespace}
+	r := &instance{
+		world: w, member: w.members[0], other: w.members[1], placed: placed, namespace: namespace,
+		service: redisName + "-primary", labels: client.MatchingLabels{flotillav1.LabelRedis: redisName},
+	}
 	if err := w.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatalf("creating namespace %q: %v", namespace, err)
 	}
@@ -154,7 +162,7 @@ func (r *instance) copyOf(ctx context.Context, c cluster) (*flotillav1.Redis, er
 // pods reads the Pods of the Redis in a member, by name.
 func (r *instance) pods(ctx context.Context, c cluster) (map[string]corev1.Pod, error) {
 	var list corev1.PodList
-	if err := c.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabels{flotillav1.LabelRedis: redisName}); err != nil {
+	if err := c.List(ctx, &list, client.InNamespace(r.namespace), r.labels); err != nil {
 		return nil, err
 	}
 	pods := map[string]corev1.Pod{}
@@ -303,12 +311,21 @@ func (r *instance) dialPrimary() *redis.Client {
 		if !r.ours() {
 			return forward(r.member, r.namespace, redisName+"-0", redisPort)
 		}
-		var service corev1.Service
-		if err := r.member.Get(ctx, r.key(redisName+"-primary"), &service); err != nil {
+		address, err := r.address, error(nil)
+		if address == "" {
+			address, err = r.serviceAddress(ctx)
+		}
+		if err != nil {
 			return nil, err
 		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(redisPort)))
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, fmt.Sprint(redisPort)))
 	})
+}
+
+func (r *instance) serviceAddress(ctx context.Context) (string, error) {
+	var service corev1.Service
+	err := r.member.Get(ctx, r.key(r.service), &service)
+	return service.Spec.ClusterIP, err
 }
 
 // dialPod connects to one Pod.

@@ -23,8 +23,9 @@ type settings struct {
 	members []string
 	// image is what every Redis starts with, next what it is updated to, missing one that no node can have.
 	image, next, missing string
-	// redis8 is an image of Redis 8, valkey one of Valkey, proxy one of HAProxy; empty when there is none.
-	redis8, valkey, proxy string
+	// redis8 is an image of Redis 8, valkey one of Valkey, proxy one of HAProxy, proxy3 one of HAProxy 3; empty when there is
+	// none.
+	redis8, valkey, proxy, proxy3 string
 	// cut is how long the hub is cut off, idle how long nothing may be written when nothing happens.
 	cut, idle time.Duration
 }
@@ -44,9 +45,10 @@ func load(t *testing.T) settings {
 		s.hub = filepath.Join(s.dir, "kubeconfigs", "hub")
 		s.members = []string{filepath.Join(s.dir, "kubeconfigs", "member-1"), filepath.Join(s.dir, "kubeconfigs", "member-2")}
 		s.redis8, s.valkey = packed(s.dir, "redis8", "localhost/redis:8"), packed(s.dir, "valkey", "localhost/valkey:e2e")
-		s.proxy = packed(s.dir, "haproxy", "localhost/haproxy:e2e")
+		s.proxy, s.proxy3 = packed(s.dir, "haproxy", "localhost/haproxy:e2e"), packed(s.dir, "haproxy3", "localhost/haproxy:3")
 	}
 	s.proxy = cmp.Or(os.Getenv("E2E_IMAGE_HAPROXY"), s.proxy)
+	s.proxy3 = cmp.Or(os.Getenv("E2E_IMAGE_HAPROXY3"), s.proxy3)
 	s.redis8 = cmp.Or(os.Getenv("E2E_IMAGE_REDIS8"), s.redis8)
 	s.valkey = cmp.Or(os.Getenv("E2E_IMAGE_VALKEY"), s.valkey)
 	if len(s.members) != 2 {

@@ -58,6 +58,7 @@ type writer struct {
 	mu      sync.Mutex
 	last    time.Time
 	outages []time.Duration
+	longest time.Duration
 }
 
 // startWriter begins to write through the Service of the primary.
@@ -97,10 +98,20 @@ func (w *writer) acknowledged() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if pause := now.Sub(w.last); pause > noticeable {
+	pause := now.Sub(w.last)
+	if pause > noticeable {
 		w.outages = append(w.outages, pause)
 	}
-	w.last = now
+	w.longest, w.last = max(w.longest, pause), now
+}
+
+// takeLongest returns the longest time without an acknowledged write since it was asked last.
+func (w *writer) takeLongest() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest := w.longest
+	w.longest = 0
+	return longest
 }
 
 // awaitWrites waits until some more writes were acknowledged.
