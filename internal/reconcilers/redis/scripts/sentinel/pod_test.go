@@ -44,12 +44,12 @@ fi
 [ ! -e "$ANSWERS/on $host $port $*" ] || . "$ANSWERS/on $host $port $*"
 `
 	timeoutStub = "#!/bin/sh\nshift\nexec \"$@\"\n"
-	// No time passes. A script that has waited for long enough is ended as a kubelet does it.
+	// No time passes. A process that has waited for long enough is ended as a kubelet does it.
 	sleepStub = `#!/bin/sh
 n=0
-[ ! -e "$ANSWERS/slept" ] || IFS= read -r n <"$ANSWERS/slept"
+[ ! -e "$ANSWERS/slept $PPID" ] || IFS= read -r n <"$ANSWERS/slept $PPID"
 n=$((n + 1))
-printf '%s\n' "$n" >"$ANSWERS/slept"
+printf '%s\n' "$n" >"$ANSWERS/slept $PPID"
 [ ! -e "$ANSWERS/on sleep" ] || . "$ANSWERS/on sleep"
 [ "$n" -lt "${PATIENCE:-40}" ] || kill -TERM $PPID
 `
@@ -224,4 +224,18 @@ func (p *pod) asked(request string) bool {
 	return slices.ContainsFunc(strings.Split(p.read("answers/asked"), "\n"), func(line string) bool {
 		return line != "" && strings.HasSuffix(line, request)
 	})
+}
+
+// slept returns what the one process that waited has counted.
+func (p *pod) slept() string {
+	p.Helper()
+	counts, err := filepath.Glob(p.path("answers/slept *"))
+	if err != nil || len(counts) != 1 {
+		p.Fatalf("%d processes have waited: %v", len(counts), err)
+	}
+	content, err := os.ReadFile(counts[0])
+	if err != nil {
+		p.Fatal(err)
+	}
+	return string(content)
 }

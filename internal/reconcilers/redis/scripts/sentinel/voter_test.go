@@ -165,7 +165,7 @@ func TestPrestopWait(t *testing.T) {
 			if stopped == "" {
 				want = "451\n"
 			}
-			if got := p.read("answers/slept"); code != 0 || got != want {
+			if got := p.slept(); code != 0 || got != want {
 				t.Errorf("exit code %d, slept %q times, want %q", code, got, want)
 			}
 		})
