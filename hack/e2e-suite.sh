@@ -3,7 +3,7 @@
 # Environment: E2E_HUB and E2E_MEMBERS=a,b are kubeconfigs of clusters to use instead of those of hack/e2e.sh; E2E_DIR (.e2e);
 # E2E_KEEP=1 leaves the clusters running; E2E_CUT (5m) is how long the hub is cut off, E2E_IDLE (10m) how long nothing may be
 # written when nothing happens, E2E_TIMEOUT (120m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection;
-# REDIS_HA is the folder of the chart redis-ha, which TestPeers compares mode Sentinel with.
+# REDIS_HA is the folder of the chart redis-ha, which TestPeers compares mode Sentinel with, E2E_ROUNDS (5) times in each way.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -32,8 +32,6 @@ import (
 const (
 	// peerImage has what the chart's scripts run: a server under both its names, HAProxy, a shell and its utilities.
 	peerImage = "localhost/redis-ha"
-	// rounds is how often each contender is broken in each way.
-	rounds = 5
 	// nodeAway is how long a lost node is gone before its Pod is removed from it.
 	nodeAway = 20 * time.Second
 )
@@ -63,7 +61,7 @@ var losses = []struct {
 }
 
 // TestPeers breaks Flotilla's mode Sentinel and the chart redis-ha in the same ways, in turns, on the same node, with the
-// same writer and server. REDIS_HA is the folder of the chart.
+// same writer and server. REDIS_HA is the folder of the chart, E2E_ROUNDS how often each is broken in each way.
 func TestPeers(t *testing.T) {
 	chart := os.Getenv("REDIS_HA")
 	if chart == "" {
@@ -84,7 +82,7 @@ func TestPeers(t *testing.T) {
 	say("\n| | | rounds | outage p50 | max | acknowledged | lost |\n|---|---|---|---|---|---|---|")
 	for _, loss := range losses {
 		for _, c := range contenders {
-			c.suffer(t, loss.name, func(primary corev1.Pod) { loss.happen(c, t, primary) })
+			c.suffer(t, loss.name, w.rounds, func(primary corev1.Pod) { loss.happen(c, t, primary) })
 		}
 	}
 	ours.remove(t)
@@ -195,7 +193,7 @@ func (c *contender) well(t *testing.T) corev1.Pod {
 }
 
 // suffer breaks a contender some times under load, and prints how long nobody could write and what was lost.
-func (c *contender) suffer(t *testing.T, what string, happen func(primary corev1.Pod)) {
+func (c *contender) suffer(t *testing.T, what string, rounds int, happen func(primary corev1.Pod)) {
 	t.Helper()
 	c.well(t)
 	w := c.startWriter(t)

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,8 @@ type settings struct {
 	redis8, valkey, proxy, proxy3 string
 	// cut is how long the hub is cut off, idle how long nothing may be written when nothing happens.
 	cut, idle time.Duration
+	// rounds is how often each contender of a comparison is broken in each way.
+	rounds int
 }
 
 func load(t *testing.T) settings {
@@ -38,6 +41,10 @@ func load(t *testing.T) settings {
 		missing: cmp.Or(os.Getenv("E2E_IMAGE_MISSING"), "localhost/redis:missing"),
 	}
 	s.cut, s.idle = duration(t, "E2E_CUT", "5m"), duration(t, "E2E_IDLE", "10m")
+	var err error
+	if s.rounds, err = strconv.Atoi(cmp.Or(os.Getenv("E2E_ROUNDS"), "5")); err != nil || s.rounds < 1 {
+		t.Fatalf("E2E_ROUNDS is %q, want a number", os.Getenv("E2E_ROUNDS"))
+	}
 	if s.hub = os.Getenv("E2E_HUB"); s.hub != "" {
 		s.members = strings.Split(os.Getenv("E2E_MEMBERS"), ",")
 	} else {
