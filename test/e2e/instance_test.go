@@ -328,13 +328,15 @@ func (r *instance) serviceAddress(ctx context.Context) (string, error) {
 	return service.Spec.ClusterIP, err
 }
 
-// dialPod connects to one Pod.
-func (r *instance) dialPod(pod corev1.Pod) *redis.Client {
+// dialPod connects to the server of one Pod.
+func (r *instance) dialPod(pod corev1.Pod) *redis.Client { return r.dialPort(pod, redisPort) }
+
+func (r *instance) dialPort(pod corev1.Pod, port int) *redis.Client {
 	return r.dial(func(ctx context.Context) (net.Conn, error) {
 		if !r.ours() {
-			return forward(r.member, pod.Namespace, pod.Name, redisPort)
+			return forward(r.member, pod.Namespace, pod.Name, port)
 		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(redisPort)))
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
 	})
 }
 

@@ -6,6 +6,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +20,8 @@ import (
 // crashLoss is how many writes a crash of the primary may cost: what no replica had received, some milliseconds of
 // connections that write one key after the other.
 const crashLoss = 50
+
+const sentinelPort = 26379
 
 // mayLoseLittle is underLoad for what ends the primary without a word.
 func (s *story) mayLoseLittle(t *testing.T, happen func(w *writer)) {
@@ -80,10 +84,11 @@ func isolateSentinelPrimary(t *testing.T, s *story) {
 }
 
 // stopSentinelProcess has the primary do nothing for longer than it takes the others to replace it, and go on as if nothing
-// had happened.
+// had happened. Its sentinel is the same program, and is stopped with it.
 func stopSentinelProcess(t *testing.T, s *story) {
 	s.mayLoseLittle(t, func(w *writer) {
 		for i := range s.often(3) {
+			s.awaitVoters(t)
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
 			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server", "STOP")
@@ -96,6 +101,30 @@ func stopSentinelProcess(t *testing.T, s *story) {
 			s.settle(t)
 			w.awaitWrites(t)
 		}
+	})
+}
+
+// awaitVoters waits until no sentinel mistrusts its clock. One that was stopped does so for 30 s (TILT), and does not vote:
+// without the next one, too few would.
+func (s *story) awaitVoters(t *testing.T) {
+	t.Helper()
+	eventually(t, settleTime, "all sentinels vote", func(ctx context.Context) error {
+		pods, err := s.pods(ctx, s.member)
+		if err != nil {
+			return err
+		}
+		for name, pod := range pods {
+			c := s.dialPort(pod, sentinelPort)
+			info, err := c.Info(ctx, "sentinel").Result()
+			_ = c.Close()
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if !strings.Contains(info, "sentinel_tilt:0") {
+				return fmt.Errorf("%s says of itself:\n%s", name, info)
+			}
+		}
+		return nil
 	})
 }
 
