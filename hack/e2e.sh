@@ -243,12 +243,17 @@ processes_of() { # <cluster> <uid of the Pod>
 	find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs -exec cat {} + | sort -u
 }
 
+# in_network_of runs a command in the network of a Pod.
+in_network_of() { # <cluster> <uid of the Pod> <command...>
+	local pid
+	pid=$(processes_of "$1" "$2" | head -n 1)
+	[[ $pid ]] || die "no process in the Pod with UID $2 of $1"
+	nsenter --target "$pid" --net -- "${@:3}"
+}
+
 # isolate drops every packet from and to a Pod, without an answer, as when its node is off.
 isolate() { # <cluster> <uid of the Pod>
-	local pid
-	pid=$(processes_of "$@" | head -n 1)
-	[[ $pid ]] || die "no process in the Pod with UID $2 of $1"
-	nsenter --target "$pid" --net -- nft -f - <<-END
+	in_network_of "$@" nft -f - <<-END
 		table inet isolated {
 			chain in { type filter hook input priority 0; policy drop; iifname "lo" accept; }
 			chain out { type filter hook output priority 0; policy drop; oifname "lo" accept; }
@@ -299,7 +304,7 @@ cut) others "$2" | while read -r address; do enter "$2" ip route replace blackho
 join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
 kill) kill_process "${@:2}" ;;
 isolate) isolate "${@:2}" ;;
-rejoin) nsenter --target "$(processes_of "$2" "$3" | head -n 1)" --net -- nft delete table inet isolated ;;
+rejoin) in_network_of "$2" "$3" nft delete table inet isolated ;;
 api) cluster_of "$2" && enter "$2" kill -"$3" "$(<"$DIR/kwok/clusters/$2/pids/kube-apiserver.pid")" ;;
 disk) disk "${@:2}" ;;
 image) images "$2" import "$3" ;;

@@ -139,6 +139,15 @@ func (r *instance) drop(t *testing.T, obj client.Object, name string) {
 	}
 }
 
+// dropByForce deletes a Pod of the member without waiting for its node.
+func (r *instance) dropByForce(t *testing.T, pod corev1.Pod) {
+	t.Helper()
+	err := r.member.Delete(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	if err != nil {
+		t.Fatalf("deleting Pod %q by force: %v", pod.Name, err)
+	}
+}
+
 // ask changes the spec on the hub.
 func (r *instance) ask(t *testing.T, change func(spec *flotillav1.RedisSpec)) {
 	t.Helper()

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -40,7 +39,7 @@ const (
 type contender struct {
 	*instance
 	name string
-	// beside are the labels of Pods that share the node of each server, by ordinal. They are lost with it.
+	// beside selects Pods of which one would share the node of the primary, and is lost with it.
 	beside client.MatchingLabels
 }
 
@@ -210,11 +209,7 @@ func (c *contender) suffer(t *testing.T, what string, rounds int, happen func(pr
 		outages = append(outages, w.takeLongest())
 	}
 	c.stopWriter(w)
-	pods, err := c.pods(t.Context(), c.member)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lost := c.lost(t, pods[c.well(t).Name], 10*time.Second)
+	lost := c.lost(t, c.well(t), 10*time.Second)
 	c.forget()
 	slices.Sort(outages)
 	say("| %s | %s | %d | %.1f s | %.1f s | %d | %d |", what, c.name, rounds, quantile(outages, 50).Seconds(), outages[len(outages)-1].Seconds(), w.total(), lost)
@@ -256,9 +251,6 @@ func (c *contender) loseNode(t *testing.T, primary corev1.Pod) {
 	}
 	time.Sleep(nodeAway)
 	for _, pod := range gone {
-		err := c.member.Delete(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Fatalf("deleting Pod %q by force: %v", pod.Name, err)
-		}
+		c.dropByForce(t, pod)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // crashLoss is how many writes a crash of the primary may cost: what no replica had received, some milliseconds of
@@ -54,9 +51,7 @@ func forceSentinelPrimary(t *testing.T, s *story) {
 	s.mayLoseLittle(t, func(*writer) {
 		_, failovers := s.leader(t)
 		pod := s.primaryPod(t)
-		if err := s.member.Delete(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); err != nil {
-			t.Fatalf("deleting Pod %q by force: %v", pod.Name, err)
-		}
+		s.dropByForce(t, pod)
 		s.whenBroken(t)
 		s.awaitReplaced(t, pod.Name, pod.UID)
 		s.awaitFailovers(t, failovers+1)
@@ -174,22 +169,6 @@ func loseSentinelVolume(t *testing.T, s *story) {
 		}
 		s.loseVolume(t, ordinal)
 		s.awaitFailovers(t, failovers+1)
-	})
-}
-
-func deleteAllSentinels(t *testing.T, s *story) {
-	s.mustKeepAll(t, func(*writer) {
-		before, err := s.pods(t.Context(), s.member)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name := range before {
-			s.drop(t, &corev1.Pod{}, name)
-		}
-		s.whenBroken(t)
-		for name, pod := range before {
-			s.awaitReplaced(t, name, pod.UID)
-		}
 	})
 }
 

@@ -35,7 +35,7 @@ var sentinelScenarios = []scenario{
 	{name: "sentinel: volume of the primary lost", run: loseSentinelVolume},
 	{name: "sentinel: Services deleted", run: deleteServices},
 	{name: "sentinel: ConfigMap and PodDisruptionBudget deleted", run: deleteChildren},
-	{name: "sentinel: all Pods deleted at once", run: deleteAllSentinels},
+	{name: "sentinel: all Pods deleted at once", run: deleteAllPods},
 	{name: "sentinel: node rebooted", run: rebootSentinels, machines: true},
 }
 
