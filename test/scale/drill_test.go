@@ -18,7 +18,7 @@ func TestThousandMembers(t *testing.T) {
 		func() {
 			w := startWorld(t, members, 100)
 			costs[members] = w.storm(1000, 10*time.Second)
-			w.expectCheap(costs[members], 10*time.Second)
+			w.expectCheap(costs[members], 10*time.Second, w.raw())
 		}()
 	}
 	few, many := costs[100].cpu, costs[1000].cpu

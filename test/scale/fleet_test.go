@@ -33,8 +33,12 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
+	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
+
+// workers is how many passes of a controller run at once: as many as the test's hub can use.
+const workers = 8
 
 // world is a hub with members in memory and objects that are placed in all of them.
 type world struct {
@@ -46,6 +50,8 @@ type world struct {
 	members, objects int
 	// placedAt is when the first object was created, settledAt when the hub said that all are ready everywhere.
 	placedAt, settledAt time.Time
+	// stop ends the manager, and returns when it has ended. It may be called again.
+	stop func()
 
 	mu sync.Mutex
 	// latest is each hub object as a watch has shown it last, written counts its versions, and wrong lists those that did not
@@ -76,7 +82,8 @@ func startWorld(t testing.TB, members, objects int) *world {
 			t.Fatal(err)
 		}
 	}
-	NewWithT(t).Eventually(w.unsettled, 20*time.Minute, 100*time.Millisecond).Should(BeEmpty(), "all objects are ready everywhere")
+	g := NewWithT(t)
+	g.Eventually(w.unsettled, 20*time.Minute, 100*time.Millisecond).WithArguments(int32(0)).Should(BeEmpty(), "all objects are ready everywhere")
 	w.settledAt = time.Now()
 	return w
 }
@@ -92,8 +99,8 @@ func (w *world) runManager(restConfig *rest.Config, names []string) {
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	table := fleet.NewTable()
-	g.Expect(placement.Setup(mgr, w.directory, table, placement.Options{HubID: "hub", CreateNamespaces: true}, 8)).To(Succeed())
-	g.Expect(rollup.Setup(mgr, w.directory, table, "hub", clock.RealClock{}, 8)).To(Succeed())
+	g.Expect(placement.Setup(mgr, w.directory, table, placement.Options{HubID: "hub", CreateNamespaces: true}, workers)).To(Succeed())
+	g.Expect(rollup.Setup(mgr, w.directory, table, "hub", clock.RealClock{}, workers)).To(Succeed())
 	for _, object := range []client.Object{&flotillav1.Redis{}, &flotillav1.NodePool{}} {
 		informer, err := mgr.GetLocalManager().GetCache().GetInformer(ctx, object)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -102,10 +109,11 @@ func (w *world) runManager(restConfig *rest.Config, names []string) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	w.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		stop()
 		g.Expect(<-done).To(Succeed())
 	})
+	w.Cleanup(w.stop)
 	joining, creating := errgroup.WithContext(ctx)
 	joining.SetLimit(16)
 	for _, name := range names {
@@ -159,9 +167,8 @@ func (w *world) writes() int {
 	return sum
 }
 
-// unsettled lists the hub objects whose status is not what is true of the members now.
-func (w *world) unsettled() []string {
-	away := w.directory.away()
+// unsettled lists the hub objects whose status is not what is true of the members, so many of which cannot be seen.
+func (w *world) unsettled(away int32) []string {
 	there := int32(w.members) - away
 	want := flotillav1.ClusterCounts{Desired: int32(w.members), Applied: int32(w.members), Ready: there, Unknown: away}
 	var wrong []string
@@ -201,11 +208,40 @@ func (c cost) String() string {
 		c.transitions, c.during, c.after, c.settled.Round(time.Millisecond), (c.cpu / time.Duration(c.transitions)).Round(time.Microsecond))
 }
 
-// storm has members go away and come back, evenly over a time, and waits until the hub says how they are in the end.
+// rest waits until nothing is left of the start: neither summaries to write nor passes that find nothing to do.
+func (w *world) rest() {
+	w.Helper()
+	g := NewWithT(w)
+	g.Eventually(w.uncounted, 10*time.Minute, time.Second).Should(BeZero(), "the summary of each member counts all objects")
+	last := cpuTime(w)
+	g.Eventually(func() time.Duration {
+		spent := cpuTime(w) - last
+		last += spent
+		return spent
+	}, 10*time.Minute, time.Second).Should(BeNumerically("<", 100*time.Millisecond), "the manager comes to rest")
+}
+
+// uncounted counts the members whose summary does not have all objects yet.
+func (w *world) uncounted(g Gomega) int {
+	var list flotillav1.MemberClusterList
+	g.Expect(w.hub.List(context.Background(), &list)).To(Succeed())
+	uncounted := 0
+	for i := range list.Items {
+		summary := list.Items[i].Status.Summary
+		if summary == nil || int(summary.Redises.Ready+summary.NodePools.Ready) != w.objects {
+			uncounted++
+		}
+	}
+	return uncounted
+}
+
+// storm waits until the manager is at rest, has members go away and come back, evenly over a time, and waits until the hub
+// says how they are in the end.
 func (w *world) storm(transitions int, over time.Duration) cost {
 	w.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(transitions)))
 	states := map[clusters.State]clusters.State{clusters.StateReady: clusters.StateUnreachable, clusters.StateUnreachable: clusters.StateReady}
+	w.rest()
 	writes, cpu := w.writes(), cpuTime(w)
 	pace := time.NewTicker(over / time.Duration(transitions))
 	defer pace.Stop()
@@ -216,9 +252,29 @@ func (w *world) storm(transitions int, over time.Duration) cost {
 		w.directory.become(name, states[snapshot.State])
 	}
 	last, during := time.Now(), w.writes()-writes
-	NewWithT(w).Eventually(w.unsettled, time.Minute, 20*time.Millisecond).Should(BeEmpty(), "the hub says how the members are")
+	settle := NewWithT(w).Eventually(w.unsettled, time.Minute, 20*time.Millisecond).WithArguments(w.directory.away())
+	settle.Should(BeEmpty(), "the hub says how the members are")
 	settled := time.Since(last)
 	return cost{transitions: transitions, during: during, after: w.writes() - writes - during, cpu: cpuTime(w) - cpu, settled: settled}
+}
+
+// raw stops the manager, and measures how long the hub takes for one write of each status with nothing else to do. It is
+// what the hub is able to do on this machine.
+func (w *world) raw() time.Duration {
+	w.Helper()
+	w.stop()
+	writing, ctx := errgroup.WithContext(context.Background())
+	writing.SetLimit(workers)
+	began := time.Now()
+	for _, object := range w.latest {
+		writing.Go(func() error {
+			before := object.DeepCopyObject().(fleet.Object)
+			(*object.GetConditions())[0].Message = "written again"
+			return statuspatch.Write(ctx, w.hub, before, object, statuspatch.SameUID)
+		})
+	}
+	NewWithT(w).Expect(writing.Wait()).To(Succeed())
+	return time.Since(began)
 }
 
 // cpuTime is what this process has spent. The hub's API server is another one.

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	. "github.com/onsi/gomega"
 )
 
 // growthObjects is how many objects are in all members.
@@ -51,7 +49,6 @@ func TestGrowth(t *testing.T) {
 		Members: members, StartUp: w.settledAt.Sub(w.placedAt).Seconds(), CPU: (cpuTime(t) - cpu).Seconds(),
 		RSS: rss(t), Goroutines: runtime.NumGoroutine(),
 	}
-	w.rest()
 	got := w.storm(1000, 10*time.Second)
 	t.Log(got)
 	g.Transition, g.Settled = got.cpu.Seconds()/float64(got.transitions)*1000, got.settled.Seconds()
@@ -67,17 +64,6 @@ func TestGrowth(t *testing.T) {
 	if err := os.WriteFile(os.Getenv("GROWTH_RESULT"), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// rest waits until what the start has left behind is done: passes that find nothing to do.
-func (w *world) rest() {
-	w.Helper()
-	last := cpuTime(w)
-	NewWithT(w).Eventually(func() time.Duration {
-		spent := cpuTime(w) - last
-		last += spent
-		return spent
-	}, 10*time.Minute, time.Second).Should(BeNumerically("<", 100*time.Millisecond), "the manager comes to rest")
 }
 
 // heap is what is in use. What has a finalizer is freed by the second collection.
