@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
 # Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
-# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <program> [signal] ·
+# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <pattern of programs> [signal] ·
 # isolate <cluster> <uid of a Pod> · rejoin <cluster> <uid of a Pod> · api <cluster> STOP|CONT ·
 # disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <cluster> <tar> ·
 # tag <cluster> <image> <another name>
@@ -262,7 +262,7 @@ isolate() { # <cluster> <uid of the Pod>
 }
 
 # kill_process kills a program of a Pod as the kernel would: from outside of it. With another signal it is stopped, or goes on.
-kill_process() { # <cluster> <uid of the Pod> <program> [signal]
+kill_process() { # <cluster> <uid of the Pod> <pattern of programs> [signal]
 	local pid killed=''
 	for pid in $(processes_of "$1" "$2"); do
 		[[ $(readlink "/proc/$pid/exe") == */$3 ]] || continue

@@ -50,7 +50,7 @@ var losses = []struct {
 }{
 	{"primary's Pod deleted", func(c *contender, t *testing.T, primary corev1.Pod) { c.drop(t, &corev1.Pod{}, primary.Name) }},
 	{"primary's process killed", func(c *contender, t *testing.T, primary corev1.Pod) {
-		c.machine(t, "kill", c.member.name, string(primary.UID), "redis-server")
+		c.machine(t, "kill", c.member.name, string(primary.UID), serverProgram)
 	}},
 	{"primary's node gone", (*contender).loseNode},
 	{"primary's volume and Pod lost", func(c *contender, t *testing.T, primary corev1.Pod) {

@@ -17,6 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// serverProgram matches the executable of Redis and of Valkey; a sentinel is the same one.
+const serverProgram = "*-server"
+
 // awaitReplaced waits until a Pod is another one than before, and Ready.
 func (r *instance) awaitReplaced(t *testing.T, name string, before types.UID) {
 	t.Helper()
@@ -103,7 +106,7 @@ func killProcess(t *testing.T, s *story) {
 	s.mustKeepAll(t, func(*writer) {
 		var pod corev1.Pod
 		s.get(t, redisName+"-0", &pod)
-		s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server")
+		s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram)
 		s.whenBroken(t)
 		eventually(t, settleTime, "the container was started again", func(ctx context.Context) error {
 			var now corev1.Pod

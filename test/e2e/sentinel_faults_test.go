@@ -36,7 +36,7 @@ func killSentinelProcess(t *testing.T, s *story) {
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
 			// The sentinel of the Pod is the same program, and is killed with it.
-			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server")
+			s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram)
 			if i == 0 {
 				s.whenBroken(t)
 			}
@@ -86,12 +86,12 @@ func stopSentinelProcess(t *testing.T, s *story) {
 			s.awaitVoters(t)
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
-			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server", "STOP")
+			s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram, "STOP")
 			if i == 0 {
 				s.whenBroken(t)
 			}
 			time.Sleep(12 * time.Second)
-			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server", "CONT")
+			s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram, "CONT")
 			s.awaitFailovers(t, failovers+1)
 			s.settle(t)
 			w.awaitWrites(t)
@@ -139,7 +139,7 @@ func killSentinelWithoutAPI(t *testing.T, s *story) {
 			_, failovers := s.leader(t)
 			pod := s.primaryPod(t)
 			s.machine(t, "api", s.member.name, "STOP")
-			s.machine(t, "kill", s.member.name, string(pod.UID), "redis-server")
+			s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram)
 			if i == 0 {
 				s.whenBroken(t)
 			}
