@@ -18,7 +18,8 @@ func TestThousandMembers(t *testing.T) {
 		func() {
 			w := startWorld(t, members, 100)
 			costs[members] = w.storm(1000, 10*time.Second)
-			w.expectCheap(costs[members], 10*time.Second, w.raw())
+			w.expectCheap(costs[members], 10*time.Second)
+			t.Logf("The hub alone takes %v for one write of each status", w.raw())
 		}()
 	}
 	few, many := costs[100].cpu, costs[1000].cpu

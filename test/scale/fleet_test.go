@@ -268,9 +268,9 @@ func (w *world) raw() time.Duration {
 	began := time.Now()
 	for _, object := range w.latest {
 		writing.Go(func() error {
-			before := object.DeepCopyObject().(fleet.Object)
-			(*object.GetConditions())[0].Message = "written again"
-			return statuspatch.Write(ctx, w.hub, before, object, statuspatch.SameUID)
+			after := object.DeepCopyObject().(fleet.Object)
+			(*after.GetConditions())[0].Message = "written again"
+			return statuspatch.Write(ctx, w.hub, object, after, statuspatch.SameUID)
 		})
 	}
 	NewWithT(w).Expect(writing.Wait()).To(Succeed())
