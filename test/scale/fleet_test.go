@@ -33,7 +33,6 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/placement"
 	"github.com/flotilla-dev/flotilla/internal/reconcilers/rollup"
-	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 	"github.com/flotilla-dev/flotilla/internal/testenv"
 )
 
@@ -256,25 +255,6 @@ func (w *world) storm(transitions int, over time.Duration) cost {
 	settle.Should(BeEmpty(), "the hub says how the members are")
 	settled := time.Since(last)
 	return cost{transitions: transitions, during: during, after: w.writes() - writes - during, cpu: cpuTime(w) - cpu, settled: settled}
-}
-
-// raw stops the manager, and measures how long the hub takes for one write of each status with nothing else to do. It is
-// what the hub is able to do on this machine.
-func (w *world) raw() time.Duration {
-	w.Helper()
-	w.stop()
-	writing, ctx := errgroup.WithContext(context.Background())
-	writing.SetLimit(workers)
-	began := time.Now()
-	for _, object := range w.latest {
-		writing.Go(func() error {
-			after := object.DeepCopyObject().(fleet.Object)
-			(*after.GetConditions())[0].Message = "written again"
-			return statuspatch.Write(ctx, w.hub, object, after, statuspatch.SameUID)
-		})
-	}
-	NewWithT(w).Expect(writing.Wait()).To(Succeed())
-	return time.Since(began)
 }
 
 // cpuTime is what this process has spent. The hub's API server is another one.
