@@ -110,10 +110,10 @@ ha: ## Break Redis of mode Sentinel as processes in network namespaces, on each 
 
 .PHONY: bench
 bench: MEMBERS = 4
-bench: control-plane build ## Measure Flotilla beside a plain program and bare writes; BENCH=a,b picks phases; ROUNDS=3, MEMBERS=4.
+bench: control-plane build ## Measure Flotilla beside a plain program and bare writes; BENCH=a,b picks phases; ROUNDS=3, MEMBERS=4, KARMADA=<checkout, built>.
 	@CGO_ENABLED=0 go -C test/bench build -trimpath -buildvcs=false -o ../../bin/ . ./baseline
 	@CGO_ENABLED=0 go test -c -trimpath -tags drill -o bin/scale.test ./test/scale
-	@bin/bench --members $(MEMBERS) --rounds $(ROUNDS) --phases '$(BENCH)' --keep=$(KEEP)
+	@bin/bench --members $(MEMBERS) --rounds $(ROUNDS) --phases '$(BENCH)' --karmada '$(KARMADA)' --keep=$(KEEP)
 
 .PHONY: bench-smoke
 bench-smoke: control-plane build ## Run the benchmark small and once, and fail when there are more writes or reads than expected.

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Real Kubernetes control planes with simulated nodes on this machine: a hub and members. Usage: hack/fleet.sh up|down
 # Environment: MEMBERS (3), NODES for each member (5), FLEET_DIR (.fleet), AUDIT_POLICY (a file; requests are then logged in
-# kwok/clusters/<name>/logs/audit.log). Everything the fleet has lives in FLEET_DIR.
+# kwok/clusters/<name>/logs/audit.log), MORE_HUBS (names of more clusters without nodes, whose API servers can pass requests on to
+# others). Everything the fleet has lives in FLEET_DIR.
 # `up` leaves running clusters alone, starts stopped ones and creates missing ones, all side by side.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-MEMBERS=${MEMBERS:-3} NODES=${NODES:-5}
+MEMBERS=${MEMBERS:-3} NODES=${NODES:-5} MORE_HUBS=${MORE_HUBS:-}
 [[ $MEMBERS =~ ^[0-9]+$ && $NODES =~ ^[0-9]+$ ]] || die "MEMBERS and NODES are numbers, not '$MEMBERS' and '$NODES'"
 ((MEMBERS <= 100 && NODES <= 250)) || die "at most 100 members of 250 nodes: each member takes about 500 MB"
 fleet_dirs
 # kwokctl runs kubectl by name.
 PATH=$BIN:$PATH
 
-# The hub keeps the controller-manager for garbage collection and namespace deletion; nothing is scheduled there.
-disabled() { [[ $1 == hub ]] && say 'kube-scheduler, kwok-controller' || true; }
+is_member() { [[ $1 == member-* ]]; }
+
+# A hub keeps the controller-manager for garbage collection and namespace deletion; nothing is scheduled there.
+disabled() { is_member "$1" || say 'kube-scheduler, kwok-controller'; }
 
 # ports_of prints the ports of a cluster, which are its own for life: a block of six at its number in the fleet.
 ports_of() { # <number>
@@ -26,14 +29,14 @@ listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # choose_ports picks the fleet's ports once: below the ephemeral range, at a place that depends on the folder so that
 # fleets that start at the same moment do not meet, and where nothing listens.
-choose_ports() {
+choose_ports() { # <clusters>
 	local base port try
 	[[ -s $FLEET_DIR/port-base ]] && return
 	base=$(cksum <<<"$FLEET_DIR")
 	base=${base%% *}
 	for ((try = 0; try < 50; try++)); do
 		base=$((10000 + (base + try * 613) % 21000))
-		for ((port = base; port < base + 6 * (MEMBERS + 1); port++)); do
+		for ((port = base; port < base + 6 * $1; port++)); do
 			listens "$port" && continue 2
 		done
 		say "$base" >"$FLEET_DIR/port-base"
@@ -47,6 +50,22 @@ choose_ports() {
 write_config() { # <cluster> <number>
 	kwokctl_config 127.0.0.1 "$(ports_of "$2")" "$(disabled "$1")" 192.0.2.1 10.96.0.0/16 \
 		"kubeAuditPolicy: \"${AUDIT_POLICY:-}\"" >"$FLEET_DIR/config/$1.yaml"
+	[[ " $MORE_HUBS " != *" $1 "* ]] || aggregation "$KWOK_WORKDIR/clusters/$1/pki" >>"$FLEET_DIR/config/$1.yaml"
+}
+
+# aggregation prints the flags with which an API server authenticates itself, and its users, to those it passes requests on to.
+aggregation() { # <folder of certificates>
+	cat <<-EOF
+		- name: kube-apiserver
+		  extraArgs:
+		  - {key: requestheader-client-ca-file, value: $1/ca.crt}
+		  - {key: requestheader-allowed-names, value: kwok-admin}
+		  - {key: requestheader-username-headers, value: X-Remote-User}
+		  - {key: requestheader-group-headers, value: X-Remote-Group}
+		  - {key: requestheader-extra-headers-prefix, value: X-Remote-Extra-}
+		  - {key: proxy-client-cert-file, value: $1/admin.crt}
+		  - {key: proxy-client-key-file, value: $1/admin.key}
+	EOF
 }
 
 # processes lists "<pid> <component>" of a cluster's living processes and forgets pid files of dead ones, which would
@@ -65,8 +84,8 @@ processes() {
 }
 
 complete() {
-	local want=5
-	[[ $1 == hub ]] && want=3
+	local want=3
+	is_member "$1" && want=5
 	[[ $(processes "$1" | wc -l) -eq $want ]] && kube "$1" get --raw /readyz --request-timeout 5s >/dev/null 2>&1
 }
 
@@ -132,7 +151,7 @@ dress_one() { # <member> <number>
 
 bring_up() { # <cluster> <number>
 	complete "$1" || up_one "$1" "$2"
-	[[ $1 == hub ]] || dress_one "$1" "$2"
+	! is_member "$1" || dress_one "$1" "$2"
 }
 
 # messages prints what bringing a cluster up says, and of kwokctl's log lines only the message.
@@ -144,8 +163,9 @@ messages() {
 up() {
 	local i name clusters=(hub) pids=() failed='' BEGAN=$SECONDS
 	for ((i = 1; i <= MEMBERS; i++)); do clusters+=("member-$i"); done
+	clusters+=($MORE_HUBS)
 	mkdir -p "$KUBECONFIGS" "$FLEET_DIR"/{config,logs,kwok}
-	choose_ports
+	choose_ports "${#clusters[@]}"
 	# The controller-managers make the folders of volumes below this one, whoever owns it.
 	mkdir -p -m 1777 /tmp/hostpath_pv && chmod 1777 /tmp/hostpath_pv 2>/dev/null || true
 	[[ -w /tmp/hostpath_pv ]] || die "/tmp/hostpath_pv belongs to another user and is not writable: volumes could not be made (chmod 1777 it)"

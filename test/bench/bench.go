@@ -75,13 +75,14 @@ func (b *bench) run(ctx context.Context) error {
 func (b *bench) turn(ctx context.Context, system *System, round int) (err error) {
 	b.say.title(fmt.Sprintf("round %d of %d: %s", round, b.rounds, system.name))
 	defer func() { err = errors.Join(err, system.stop()) }()
+	b.fleet.hub = system.hub
+	t := &turn{bench: b, system: system, round: round}
 	if err := b.clean(ctx); err != nil {
 		return err
 	}
-	if err := b.ready(ctx, system); err != nil {
+	if err := t.ready(ctx); err != nil {
 		return err
 	}
-	t := &turn{bench: b, system: system, round: round}
 	for _, phase := range t.all() {
 		if phase.needed || len(b.phases) == 0 || b.phases[phase.letter] {
 			if err := phase.run(ctx); err != nil {
@@ -126,7 +127,8 @@ func (t *turn) all() []phase {
 		}
 	}
 	phases = append(phases, phase{"x", false, t.remove})
-	if !t.system.isRaw() && t.round == 1 {
+	// Karmada keeps its members in another way, and the rest of it is not one process.
+	if !t.system.isRaw() && t.system.name != karmada && t.round == 1 {
 		phases = append(phases, phase{"g", false, t.memory})
 	}
 	return phases
@@ -143,9 +145,9 @@ func (t *turn) measure(ctx context.Context, name string, per units, work func(co
 		marks[c] = mark
 	}
 	t.say.began(t.system.name, name)
-	before := t.fleet.usage(t.system.pid())
+	before := t.fleet.usage(t.system)
 	figures, problem := work(ctx)
-	used := t.fleet.usage(t.system.pid()).since(before)
+	used := t.fleet.usage(t.system).since(before)
 	elapsed := used.at.Sub(before.at).Seconds()
 	var hub, members requests
 	for c, mark := range marks {
@@ -202,38 +204,47 @@ func share(v values, by int, unit string, names ...string) {
 // settle waits until the costs of what was done are complete.
 func (t *turn) settle(ctx context.Context) { t.observer.quiet(ctx, settled, time.Minute) }
 
-// all returns the hub and the members.
+// all returns the hub of this turn and the members.
 func (f *Fleet) all() []*Cluster { return append([]*Cluster{f.hub}, f.members...) }
 
+// everything returns all clusters, those that have no part in this turn included.
+func (f *Fleet) everything() []*Cluster { return append(slices.Clone(f.hubs), f.members...) }
+
 // ready starts a system and returns when it works.
-func (b *bench) ready(ctx context.Context, system *System) error {
-	if err := system.start(); err != nil || system.isRaw() {
+func (t *turn) ready(ctx context.Context) error {
+	if err := t.system.start(); err != nil || t.system.isRaw() {
 		return err
 	}
-	if err := b.warmUp(ctx); err != nil {
-		return fmt.Errorf("waiting until %s works (its log is %s): %w", system.name, system.log, err)
+	if err := t.warmUp(ctx); err != nil {
+		return fmt.Errorf("waiting until %s works (it logs to %s): %w", t.system.name, t.system.logs(), err)
 	}
 	return nil
 }
 
 // warmUp places one object everywhere, and removes it.
-func (b *bench) warmUp(ctx context.Context) error {
+func (t *turn) warmUp(ctx context.Context) error {
 	const name = "warm-up"
-	placed := b.observer.expect([]string{name}, b.known)
-	if err := b.fleet.hub.client.Create(ctx, pool(name, 0)); err != nil {
+	placed := t.observer.expect(keys(t.fleet.members, []string{name}), func(c change) []string {
+		if c.pool == nil {
+			return nil
+		}
+		return []string{c.cluster + "/" + c.name}
+	})
+	if err := t.fleet.hub.client.Create(ctx, t.object(t.fleet.hub, name)); err != nil {
 		return fmt.Errorf("creating the first object: %w", err)
 	}
 	if _, err := placed.wait(ctx, patience); err != nil {
 		return fmt.Errorf("placing the first object: %w", err)
 	}
-	gone := b.observer.expect(b.places([]string{name}), goneFrom)
-	if err := b.fleet.hub.client.Delete(ctx, pool(name, 0)); err != nil {
+	t.settle(ctx)
+	gone := t.observer.expect(t.places([]string{name}), goneFrom)
+	if err := t.fleet.hub.client.Delete(ctx, pool(name, 0)); err != nil {
 		return fmt.Errorf("deleting the first object: %w", err)
 	}
 	if _, err := gone.wait(ctx, patience); err != nil {
 		return fmt.Errorf("removing the first object: %w", err)
 	}
-	b.observer.quiet(ctx, settled, time.Minute)
+	t.settle(ctx)
 	return nil
 }
 

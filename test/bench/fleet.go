@@ -37,11 +37,15 @@ type Cluster struct {
 	client client.Client
 }
 
-// Fleet is a hub and its members, as `make fleet-up` starts them.
+// Fleet is a hub and its members, as `make fleet-up` starts them, and Karmada's API server, which is one more hub.
 type Fleet struct {
 	root, dir string
-	hub       *Cluster
-	members   []*Cluster
+	// hub is that of the turn.
+	hub     *Cluster
+	hubs    []*Cluster
+	members []*Cluster
+	// more is the name of one more hub, if there is one.
+	more string
 }
 
 func newScheme() *runtime.Scheme {
@@ -54,7 +58,7 @@ func newScheme() *runtime.Scheme {
 // script runs a script of hack/ for the fleet.
 func (f *Fleet) script(ctx context.Context, members int, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(f.root, "hack", name), args...)
-	cmd.Env = append(os.Environ(), "FLEET_DIR="+f.dir, fmt.Sprint("MEMBERS=", members), "NODES=0",
+	cmd.Env = append(os.Environ(), "FLEET_DIR="+f.dir, fmt.Sprint("MEMBERS=", members), "NODES=0", "MORE_HUBS="+f.more,
 		"AUDIT_POLICY="+filepath.Join(f.root, "test", "bench", "audit.yaml"))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -77,6 +81,14 @@ func (f *Fleet) start(ctx context.Context, members int) error {
 	}
 	if f.hub, err = f.connect("hub"); err != nil {
 		return err
+	}
+	f.hubs = []*Cluster{f.hub}
+	if f.more != "" {
+		more, err := f.connect(f.more)
+		if err != nil {
+			return err
+		}
+		f.hubs = append(f.hubs, more)
 	}
 	for i := range kept {
 		member, err := f.connect(fmt.Sprint("member-", i+1))

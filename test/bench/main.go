@@ -33,6 +33,7 @@ type options struct {
 	phases  string
 	systems string
 	growth  string
+	karmada string
 	keep    bool
 	smoke   bool
 }
@@ -46,6 +47,7 @@ func main() {
 	flag.StringVar(&o.phases, "phases", "", "phases to run, as in a,b,x or growth; empty runs all and writes docs/benchmarks.md")
 	flag.StringVar(&o.systems, "systems", "flotilla,baseline,raw", "systems to measure")
 	flag.StringVar(&o.growth, "growth", "100,1000,3000,10000", "how many members in memory growth has")
+	flag.StringVar(&o.karmada, "karmada", "", "checkout of Karmada whose make has built its binaries; empty leaves it out")
 	flag.BoolVar(&o.keep, "keep", false, "leave the fleet running, and take it up the next time")
 	flag.BoolVar(&o.smoke, "smoke", false, "run a small fleet once, and fail when a count is above its limit")
 	flag.Parse()
@@ -122,6 +124,9 @@ func (o options) show(b *bench, logs string, began time.Time, sizes []int) error
 
 // measure starts the fleet and runs the rounds.
 func (o options) measure(ctx context.Context, b *bench, logs string) error {
+	if o.karmada != "" {
+		b.fleet.more = karmada
+	}
 	if err := b.fleet.start(ctx, o.members); err != nil {
 		return err
 	}
@@ -130,6 +135,13 @@ func (o options) measure(ctx context.Context, b *bench, logs string) error {
 		if measured[system.name] {
 			b.systems = append(b.systems, system)
 		}
+	}
+	if o.karmada != "" {
+		peer, err := newKarmada(ctx, b.fleet, o.karmada, logs)
+		if err != nil {
+			return fmt.Errorf("setting up Karmada: %w", err)
+		}
+		b.systems = append(b.systems, peer)
 	}
 	if err := b.watch(ctx); err != nil {
 		return err

@@ -189,7 +189,7 @@ func (t *turn) footprint(ctx context.Context) (footprint, error) {
 		return footprint{}, err
 	}
 	count, err := profile(ctx, "goroutine?debug=1", goroutines)
-	return footprint{heapMiB: heap / (1 << 20), rssMiB: rssOf(t.system.pid()), goroutines: count}, err
+	return footprint{heapMiB: heap / (1 << 20), rssMiB: t.system.rss(), goroutines: count}, err
 }
 
 // profile reads a profile and returns the number that the first group of pattern matches.

@@ -34,6 +34,17 @@ func poolCopy(name string, weight int32) *flotillav1.NodePool {
 	return object
 }
 
+// object is what is written into a cluster in this turn. Karmada's policy says where its objects go.
+func (t *turn) object(into *Cluster, name string) *flotillav1.NodePool {
+	if into != t.fleet.hub || t.system.name == karmada {
+		return poolCopy(name, t.weight)
+	}
+	return pool(name, t.weight)
+}
+
+// counts reports whether the system says on the hub in how many members an object is.
+func (t *turn) counts() bool { return t.system.name == flotilla || t.system.name == baseline }
+
 // names are those of the objects.
 func (b *bench) names() []string {
 	var names []string

@@ -36,7 +36,7 @@ type observer struct {
 
 func observe(ctx context.Context, f *Fleet) (*observer, error) {
 	o := &observer{latest: map[string]map[string]*flotillav1.NodePool{}, open: map[*arrivals]bool{}}
-	for _, c := range append([]*Cluster{f.hub}, f.members...) {
+	for _, c := range f.everything() {
 		o.latest[c.name] = map[string]*flotillav1.NodePool{}
 		watched, err := cache.New(c.config, cache.Options{Scheme: newScheme(), DefaultTransform: cache.TransformStripManagedFields()})
 		if err != nil {

@@ -33,10 +33,7 @@ const (
 // propagate creates the objects, and waits until all members have them and the hub knows.
 func (t *turn) propagate(ctx context.Context) error {
 	return t.spread(ctx, phasePropagate, func(ctx context.Context, c *Cluster, name string) error {
-		if c == t.fleet.hub {
-			return c.client.Create(ctx, pool(name, t.weight))
-		}
-		return c.client.Create(ctx, poolCopy(name, t.weight))
+		return c.client.Create(ctx, t.object(c, name))
 	})
 }
 
@@ -104,10 +101,12 @@ func (t *turn) spread(ctx context.Context, name string, write func(context.Conte
 		at, err := copies.wait(ctx, patience)
 		figures := t.copyTimes(names, sent, at)
 		figures["last copy s"] = lastOf(at).Sub(began).Seconds()
-		if !t.system.isRaw() {
+		if t.counts() {
 			at, problem := known.wait(ctx, patience)
 			figures["hub knows, last s"] = lastOf(at).Sub(began).Seconds()
 			err = errors.Join(err, problem)
+		}
+		if !t.system.isRaw() {
 			t.settle(ctx)
 		}
 		return figures, err
@@ -168,7 +167,7 @@ func (t *turn) nothing(ctx context.Context) error {
 	}
 	return t.measure(ctx, phaseIdle, units{}, func(ctx context.Context) (values, error) {
 		pause(ctx, t.idle)
-		return values{"RSS MiB": rssOf(t.system.pid())}, nil
+		return values{"RSS MiB": t.system.rss()}, nil
 	})
 }
 

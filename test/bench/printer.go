@@ -73,11 +73,8 @@ func (p printer) ended(s sample) {
 
 // table prints the rows in columns.
 func (p printer) table(rows []row) {
-	cells := [][]string{header}
-	for _, r := range rows {
-		cells = append(cells, r.cells())
-	}
-	widths := make([]int, len(header))
+	cells := grid(rows)
+	widths := make([]int, len(cells[0]))
 	for _, row := range cells {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -99,17 +96,4 @@ func (p printer) table(rows []row) {
 		}
 		p.line("%s", strings.TrimRight(b.String(), " "))
 	}
-}
-
-var header = []string{"line", "Flotilla", "baseline", "raw", "ratio", "target", ""}
-
-func (r row) cells() []string {
-	verdict := ""
-	if r.hasTarget() {
-		verdict = "missed"
-		if r.verdict {
-			verdict = "met"
-		}
-	}
-	return []string{r.title, r.flotilla.text(r.unit), r.baseline.text(r.unit), r.raw.text(r.unit), r.ratio.text("×"), r.target(), verdict}
 }

@@ -51,14 +51,9 @@ func (b *bench) settings(began time.Time) settings {
 		if system.isRaw() {
 			continue
 		}
-		words := []string{filepath.Base(system.command[0])}
-		for _, word := range system.command[1:] {
-			if filepath.IsAbs(word) {
-				word = filepath.Base(word)
-			}
-			words = append(words, word)
+		for _, process := range system.processes {
+			s.Commands = append(s.Commands, process.shown())
 		}
-		s.Commands = append(s.Commands, strings.Join(words, " "))
 	}
 	var others []float64
 	for _, sample := range b.samples {
@@ -101,7 +96,7 @@ func (r results) markdown(sizes []int) string {
 		b.WriteString(" **The machine was busy: the times are not final, the counts are.**")
 	}
 	b.WriteString("\n\n")
-	writeMarkdownTable(&b, header, tabulate(r.Samples))
+	writeMarkdownTable(&b, grid(tabulate(r.Samples)))
 	if growth := growthTable(r.Samples, sizes); growth != "" {
 		b.WriteString("\n### Growth\n\n" + growth + "\n![growth](benchmarks-growth.svg)\n")
 	}
@@ -113,10 +108,12 @@ func (r results) markdown(sizes []int) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-func writeMarkdownTable(b *strings.Builder, header []string, rows []row) {
-	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
-	for _, r := range rows {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(r.cells(), " | "))
+func writeMarkdownTable(b *strings.Builder, cells [][]string) {
+	for i, row := range cells {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(b, "|%s\n", strings.Repeat("---|", len(row)))
+		}
 	}
 }
 

@@ -87,8 +87,10 @@ func (t *turn) status(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.conditions(ctx); err != nil {
-		return err
+	if t.counts() {
+		if err := t.conditions(ctx); err != nil {
+			return err
+		}
 	}
 	return t.roundTrip(ctx, phaseNumber, t.numberTrips(t.changes, t.names(), t.fleet.members))
 }

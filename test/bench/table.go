@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -15,9 +17,11 @@ type line struct {
 	phase  string
 	figure string
 	unit   string
-	// against is the phase of the baseline, where it is another one.
+	// against is the phase of the other systems, where it is another one.
 	against string
-	// ratio is how many times the baseline Flotilla may need; 0 is no such target.
+	// to is the system that Flotilla is compared with; none is the baseline.
+	to string
+	// ratio is how many times the other system's figure Flotilla's may be; 0 is no such target.
 	ratio float64
 	// most is the largest value that Flotilla may have; negative is no such target. With both targets, one that is met suffices.
 	most float64
@@ -28,6 +32,7 @@ const none = -1
 // lines are all lines of the table, with the targets.
 var lines = []line{
 	{title: "a: last copy of all objects", phase: phasePropagate, figure: "last copy s", unit: "s", ratio: 1.5, most: none},
+	{title: "a: last copy of all objects ÷ Karmada's", phase: phasePropagate, figure: "last copy s", unit: "s", to: karmada, ratio: 0.15, most: none},
 	{title: "a: all copies of an object, p50", phase: phasePropagate, figure: "all copies p50 s", unit: "s", most: none},
 	{title: "a: hub knows", phase: phasePropagate, figure: "hub knows, last s", unit: "s", most: none},
 	{title: "a: hub writes an object", phase: phasePropagate, figure: "hub writes an object", most: 4},
@@ -76,7 +81,7 @@ var lines = []line{
 // row is a line with what was measured.
 type row struct {
 	line
-	flotilla, baseline, raw, ratio spread
+	flotilla, baseline, karmada, raw, ratio spread
 	// verdict is whether the target is met; it means nothing without one.
 	verdict bool
 }
@@ -104,12 +109,13 @@ func tabulate(samples []sample) []row {
 	var rows []row
 	for _, l := range lines {
 		r := row{line: l}
-		ours, theirs := byRound(samples, flotilla, l.phase, l.figure), byRound(samples, baseline, l.baselinePhase(), l.figure)
-		r.flotilla, r.baseline = spreadOf(ours.all()), spreadOf(theirs.all())
-		r.raw = spreadOf(byRound(samples, raw, l.baselinePhase(), l.figure).all())
-		if r.flotilla.Rounds == 0 {
+		of := func(system string) rounds { return byRound(samples, system, l.otherPhase(), l.figure) }
+		ours, theirs := byRound(samples, flotilla, l.phase, l.figure), of(cmp.Or(l.to, baseline))
+		if len(ours) == 0 || l.to != "" && len(theirs) == 0 {
 			continue
 		}
+		r.flotilla = spreadOf(ours.all())
+		r.baseline, r.karmada, r.raw = spreadOf(of(baseline).all()), spreadOf(of(karmada).all()), spreadOf(of(raw).all())
 		// A ratio is of figures of the same round: the machine was the same then. What is a ratio already has none.
 		var ratios []float64
 		for round, value := range ours {
@@ -124,7 +130,8 @@ func tabulate(samples []sample) []row {
 	return rows
 }
 
-func (l line) baselinePhase() string {
+// otherPhase is the phase of the other systems.
+func (l line) otherPhase() string {
 	if l.against != "" {
 		return l.against
 	}
@@ -170,6 +177,31 @@ func unitOf(unit string) string {
 		return ""
 	}
 	return " " + unit
+}
+
+// grid is the table in cells: the names of the columns, and the rows. Karmada has a column when it was measured.
+func grid(rows []row) [][]string {
+	cells := [][]string{{"line", "Flotilla", "baseline", "Karmada", "raw", "ratio", "target", ""}}
+	measured := false
+	for _, r := range rows {
+		verdict := ""
+		if r.most >= 0 || r.ratio.Rounds > 0 && r.hasTarget() {
+			verdict = "missed"
+			if r.verdict {
+				verdict = "met"
+			}
+		}
+		measured = measured || r.karmada.Rounds > 0
+		cells = append(cells, []string{
+			r.title, r.flotilla.text(r.unit), r.baseline.text(r.unit), r.karmada.text(r.unit), r.raw.text(r.unit), r.ratio.text("×"), r.target(), verdict,
+		})
+	}
+	if !measured {
+		for i := range cells {
+			cells[i] = slices.Delete(cells[i], 3, 4)
+		}
+	}
+	return cells
 }
 
 // text writes the median, and what the rounds gave when there were several.

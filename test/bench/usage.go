@@ -22,8 +22,11 @@ type usage struct {
 	system, hub, members, driver, machine float64
 }
 
-func (f *Fleet) usage(systemPID int) usage {
-	now := usage{at: time.Now(), system: cpuOf(systemPID), hub: f.hub.cpu(), driver: cpuOf(os.Getpid()), machine: machineCPU()}
+func (f *Fleet) usage(s *System) usage {
+	now := usage{at: time.Now(), hub: f.hub.cpu(), driver: cpuOf(os.Getpid()), machine: machineCPU()}
+	for _, pid := range s.pids() {
+		now.system += cpuOf(pid)
+	}
 	for _, member := range f.members {
 		now.members += member.cpu()
 	}
@@ -85,6 +88,15 @@ func machineCPU() float64 {
 		}
 	}
 	return busy / ticksPerSecond
+}
+
+// rss returns the resident memory of the processes in MiB.
+func (s *System) rss() float64 {
+	var sum float64
+	for _, pid := range s.pids() {
+		sum += rssOf(pid)
+	}
+	return sum
 }
 
 // rssOf returns the resident memory of a process in MiB.
