@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDropping has the kernel drop what arrives at a socket before TCP sees it, or ends that. A connection inherits this
-// from the listener that it was made at. A connection that was closed meanwhile is no error.
+// setDropping makes the kernel drop the packets that a socket receives before TCP sees them, or stops that. Connections
+// inherit the filter from the listener that accepts them. A closed connection is not an error.
 func setDropping(socket any, dropping bool) error {
 	conn, ok := socket.(syscall.Conn)
 	if !ok {
@@ -42,15 +42,15 @@ func setDropping(socket any, dropping bool) error {
 	return errors.Join(err, failed)
 }
 
-// reserve takes a free port of 127.0.0.1 until the closer is closed. Only sockets with atReserved can listen at it. While
-// none does, connections are refused.
+// reserve reserves a free port of 127.0.0.1 until the closer is closed. Only sockets with atReserved can listen on it.
+// Connections are refused while none does.
 func reserve() (addr string, reserved io.Closer, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "", nil, os.NewSyscallError("socket", err)
 	}
 	socket := os.NewFile(uintptr(fd), "reserved port")
-	// The port is chosen before it can be shared, or it could be one that is shared already.
+	// Bind before SO_REUSEPORT is set, so that the kernel does not choose a port that another socket shares.
 	err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
@@ -65,7 +65,7 @@ func reserve() (addr string, reserved io.Closer, err error) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*unix.SockaddrInet4).Port)), socket, nil
 }
 
-// atReserved lets a socket listen at a reserved port.
+// atReserved lets a socket listen on a reserved port.
 func atReserved(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) {

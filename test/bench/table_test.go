@@ -5,6 +5,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,6 +61,33 @@ func TestTabulate_is_content_with_one_of_two_targets(t *testing.T) {
 		if len(rows) != 1 || rows[0].verdict != want {
 			t.Errorf("%v ms beside 100 ms, at most twice as much or 60 ms: %+v", ours, rows)
 		}
+	}
+}
+
+func TestTabulate_compares_with_karmada_when_it_was_measured(t *testing.T) {
+	samples := []sample{
+		{Round: 1, System: flotilla, Phase: phasePropagate, Values: values{"last copy s": 2}},
+		{Round: 1, System: baseline, Phase: phasePropagate, Values: values{"last copy s": 1}},
+	}
+	without := grid(tabulate(samples))
+	if len(without) != 2 || slices.Contains(without[0], "Karmada") {
+		t.Errorf("without Karmada the table is %q", without)
+	}
+	samples = append(samples, sample{Round: 1, System: karmada, Phase: phasePropagate, Values: values{"last copy s": 20}})
+	rows := tabulate(samples)
+	if len(rows) != 2 || rows[1].ratio.Median != 0.1 || !rows[1].verdict {
+		t.Errorf("2 s beside Karmada's 20 s, at most 0.15 times: %+v", rows)
+	}
+	if with := grid(rows); with[2][3] != "20 s" || with[2][len(with[2])-1] != "met" {
+		t.Errorf("the row is %q", with[2])
+	}
+}
+
+// Without a figure to compare with, a ratio is neither met nor missed.
+func TestGrid_judges_nothing_that_was_not_measured(t *testing.T) {
+	cells := grid(tabulate([]sample{{Round: 1, System: flotilla, Phase: phasePropagate, Values: values{"last copy s": 2}}}))
+	if got := cells[1][len(cells[1])-1]; got != "" {
+		t.Errorf("the verdict is %q, want none", got)
 	}
 }
 

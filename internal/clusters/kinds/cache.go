@@ -53,8 +53,8 @@ func (c *kindCache) IndexField(ctx context.Context, object client.Object, field 
 	return c.Cache.IndexField(ctx, object, field, extract)
 }
 
-// Denials maps each kind that is off in a member to its missing permissions, in words. The list is empty for a kind that
-// the registration does not ask for: it is off too, but not missed.
+// Denials maps each kind that is off in a member to the names of its missing permissions. The list is empty for a kind
+// that the registration does not ask for.
 type Denials map[string][]string
 
 // Missed returns the kinds that are off although the registration asks for them, sorted, and the permissions that they
