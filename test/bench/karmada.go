@@ -35,9 +35,6 @@ var (
 // karmadaLimits are what Karmada's test report for 100 clusters sets. By default it sends 40 requests a second.
 var karmadaLimits = []string{"--kube-api-qps=200", "--kube-api-burst=400"}
 
-// karmadaPatience is how long Karmada may take to serve its API.
-const karmadaPatience = 2 * time.Minute
-
 // karmadaSetup is the place in which Karmada is set up.
 type karmadaSetup struct {
 	fleet *Fleet
@@ -65,10 +62,10 @@ func newKarmada(ctx context.Context, f *Fleet, checkout, logs string) (system *S
 	if err := k.install(ctx); err != nil {
 		return nil, err
 	}
-	if err := system.start(); err != nil {
-		return nil, err
+	if err = system.start(); err == nil {
+		err = k.join(ctx)
 	}
-	return system, errors.Join(k.join(ctx), system.stop())
+	return system, errors.Join(err, system.stop())
 }
 
 // system returns the processes of Karmada, with its defaults but for the limits.
@@ -149,7 +146,7 @@ func (k *karmadaSetup) install(ctx context.Context) error {
 
 // join joins the members and creates the policy, once Karmada serves its API.
 func (k *karmadaSetup) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, karmadaPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := k.run(ctx, "", filepath.Join(k.fleet.root, "bin", "kubectl"), "wait", "apiservice", "v1alpha1.cluster.karmada.io",
 		"--for=condition=Available", "--timeout=120s")
