@@ -248,23 +248,35 @@ func TestPool_keeps_a_claim_that_a_copy_of_its_hub_asks_for(t *testing.T) {
 	c.unregister(c.secret)
 }
 
+// TestPool_waits_until_an_earlier_process_has_stopped_writing starts a second process a minute after the first one renewed
+// the claim for the last time. Timers run in real time, so the member is woken after a leap.
 func TestPool_waits_until_an_earlier_process_has_stopped_writing(t *testing.T) {
 	t.Parallel()
 	c := startClaimed(t, "crashes-once")
 	c.stop()
-	crashed := func(config *Config) {
-		config.Clock, config.ClaimRenewal, config.Ended = c.clock, time.Minute, nil
-	}
 	before := c.arrived.Load()
 	published := c.condition(c.secret.Name, flotillav1.ConditionReady)()
-	c.fixture = startPool(t, c.namespace, crashed)
-	c.Eventually(c.state(c.secret.Name)).Should(Equal(clusters.StateConnecting))
-	c.clock.leap(80 * time.Second)
+	var looks atomic.Int64
+	c.onClaim(func(w http.ResponseWriter, req *http.Request, well http.Handler) {
+		looks.Add(1)
+		well.ServeHTTP(w, req)
+	})
+	c.clock.leap(time.Minute)
+	c.fixture = startPool(t, c.namespace, func(config *Config) {
+		config.Clock, config.ClaimRenewal, config.Ended = c.clock, time.Minute, nil
+	})
+	c.Eventually(looks.Load).Should(BeNumerically(">", 0))
 	c.Consistently(c.state(c.secret.Name), "500ms").Should(Equal(clusters.StateConnecting))
+	c.Expect(looks.Load()).To(Equal(int64(1)), "calls of the claim")
 	c.Expect(c.arrived.Load()).To(Equal(before), "writes that have arrived")
 	c.Expect(c.condition(c.secret.Name, flotillav1.ConditionReady)()).To(Equal(published))
-	c.clock.leap(20 * time.Second)
-	c.Eventually(c.state(c.secret.Name)).Should(Equal(clusters.StateReady))
+
+	// After 95 s the first process may not write any more.
+	c.Eventually(func() clusters.State {
+		c.clock.leap(20 * time.Second)
+		c.pool.wakeAll()
+		return c.state(c.secret.Name)()
+	}).Should(Equal(clusters.StateReady))
 	c.unregister(c.secret)
 }
 
