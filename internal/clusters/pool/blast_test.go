@@ -41,7 +41,7 @@ func deadMembers(t *testing.T) map[string][]byte {
 }
 
 // A start with three dead members of ten, and only two places to sync in. A member that held up the others would do so for
-// the 5 s of a probe at least.
+// the 5 s of a probe at least, and in each attempt, unlike other work on the machine.
 func TestPool_starts_as_fast_with_dead_members(t *testing.T) {
 	const healthy = 7
 	start := func(prefix string, dead map[string][]byte) time.Duration {
@@ -71,12 +71,16 @@ func TestPool_starts_as_fast_with_dead_members(t *testing.T) {
 		return took
 	}
 	start("warm-up-", nil)
-	alone := start("alone-", nil)
-	among := start("among-", deadMembers(t))
-	t.Logf("%d members were ready after %s alone, and after %s among three dead ones", healthy, alone, among)
-	if limit := alone*3/2 + time.Second; among > limit {
-		t.Errorf("%d members were ready after %s, want at most %s", healthy, among, limit)
+	dead := deadMembers(t)
+	for attempt := range 3 {
+		alone := start(fmt.Sprint("alone-", attempt, "-"), nil)
+		among := start(fmt.Sprint("among-", attempt, "-"), dead)
+		t.Logf("%d members were ready after %s alone, and after %s among three dead ones", healthy, alone, among)
+		if among <= alone*3/2+time.Second {
+			return
+		}
 	}
+	t.Error("three dead members delay the others: want at most half as long again, and a second")
 }
 
 // The worst that a member can do to the workers: every pass of it hangs.
