@@ -54,6 +54,8 @@ type Attempt struct {
 type Table struct {
 	// Slots limits how many objects change in a cluster at a time; nil means no limit. It must be set before the first use.
 	Slots *Slots
+	// RolledUp are the versions of the hub objects that roll-up wrote last.
+	RolledUp Versions
 
 	mu          sync.Mutex
 	outcomes    map[ObjectKey]map[string]Outcome
@@ -115,6 +117,9 @@ func (t *Table) Forget(key ObjectKey, clusterNames ...string) {
 		t.count(key, t.outcomes[key][name], Outcome{})
 		delete(t.outcomes[key], name)
 		delete(t.permits[key], name)
+	}
+	if len(clusterNames) == 0 {
+		t.RolledUp.Forget(key)
 	}
 	if len(clusterNames) == 0 || len(t.outcomes[key]) == 0 {
 		delete(t.outcomes, key)

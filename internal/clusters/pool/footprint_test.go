@@ -6,6 +6,7 @@ package pool
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,17 +161,22 @@ func TestMemorySize(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// The median of three times, because what other tests leave behind is collected meanwhile.
 			const times = 1000
-			objects := make([]any, times)
-			before := measure().heap
-			for i := range objects {
-				objects[i] = object()
+			var needed []int64
+			for range 3 {
+				objects := make([]any, times)
+				before := measure().heap
+				for i := range objects {
+					objects[i] = object()
+				}
+				needed = append(needed, int64(measure().heap-before)/times)
+				runtime.KeepAlive(objects)
 			}
-			needs := int64(measure().heap-before) / times
-			if got := memorySize(objects[0]); got < needs*2/3 || got > needs*3/2 {
+			slices.Sort(needed)
+			if got, needs := memorySize(object()), needed[1]; got < needs*2/3 || got > needs*3/2 {
 				t.Errorf("got %d bytes, it needs %d", got, needs)
 			}
-			runtime.KeepAlive(objects)
 		})
 	}
 }

@@ -6,6 +6,7 @@ package placement
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,27 @@ func TestReconcile_writes_each_copy_of_a_change_once(t *testing.T) {
 	}
 }
 
+func TestReconcile_sends_no_write_that_would_conflict_with_roll_up(t *testing.T) {
+	f := newFixture(t, fleet.Redis)
+	redis := f.newRedis()
+	key := f.r.key(redis)
+	rolledUp := redis.DeepCopy()
+	rolledUp.ResourceVersion = "9223372036854775807"
+	f.r.Table.RolledUp.Wrote(key, rolledUp)
+	f.pass(redis, "")
+	if result := f.pass(redis, ""); result.RequeueAfter != conflictDelay {
+		t.Errorf("the next pass is in %v, want it when the cache shows the other write", result.RequeueAfter)
+	}
+	if f.get(f.hub, redis); len(redis.Status.PlacedIn) != 0 {
+		t.Errorf("the record is %v, want none", redis.Status.PlacedIn)
+	}
+	f.r.Table.RolledUp.Forget(key)
+	f.settle(redis)
+	if f.get(f.hub, redis); !slices.Equal(redis.Status.PlacedIn, []string{eu1}) {
+		t.Errorf("the record is %v", redis.Status.PlacedIn)
+	}
+}
+
 func TestReconcile_a_deletion_asks_and_writes_once(t *testing.T) {
 	f := newManyMembers(t, 4)
 	redis := f.placed()
@@ -103,30 +125,6 @@ func TestReconcile_only_the_caches_that_showed_a_deletion_prove_it(t *testing.T)
 	f.run(redis)
 	if f.get(f.hub, redis) || memberReads.Load() != 1 {
 		t.Errorf("%d live reads of the member, want one", memberReads.Load())
-	}
-}
-
-func TestMemory_predates(t *testing.T) {
-	m := memory{}
-	key := fleet.ObjectKey{Kind: "Redis", Object: types.NamespacedName{Namespace: "shop", Name: "cache"}}
-	object := func(uid types.UID, version string) fleet.Object {
-		return &flotillav1.Redis{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: version}}
-	}
-	if m.predates(key, object("a", "1")) {
-		t.Error("nothing was written yet")
-	}
-	m.wrote(key, object("a", "100"))
-	for version, want := range map[string]bool{"99": true, "100": false, "101": false, "opaque": false} {
-		if m.predates(key, object("a", version)) != want {
-			t.Errorf("version %s: %t", version, !want)
-		}
-	}
-	if m.predates(key, object("b", "99")) {
-		t.Error("another object of the name was not written")
-	}
-	m.forget(key)
-	if m.predates(key, object("a", "99")) {
-		t.Error("forgotten")
 	}
 }
 

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,10 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 	"github.com/flotilla-dev/flotilla/internal/statuspatch"
 )
+
+// errOutdated is returned instead of a write that would end in a conflict, because roll-up has written since the object was
+// read.
+var errOutdated = errors.New("the hub object has been written since it was read")
 
 // reconcileHub maintains the record of members that may have a copy, and grants permits. Changes of the record, through
 // its watch, and new permits trigger copy passes.
@@ -155,6 +160,9 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 			r.sayLeft(hubObject, plan)
 			return r.tidyHub(ctx, hubObject, plan)
 		}
+		if r.Table.RolledUp.Predates(r.key(hubObject), hubObject) {
+			return errOutdated
+		}
 		before := hubObject.DeepCopyObject().(fleet.Object)
 		status := hubObject.GetFleetStatus()
 		r.expectNoCopy(hubObject, plan.placedIn)
@@ -163,7 +171,8 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 		if err := statuspatch.Write(ctx, r.Hub, before, hubObject, statuspatch.SameVersion, FieldOwner); err != nil {
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
-		r.memory.wrote(r.key(hubObject), hubObject)
+		r.written.Wrote(r.key(hubObject), hubObject)
+		r.memory.recordedTrials(r.key(hubObject), hubObject.GetUID())
 		r.sayReverted(before, hubObject)
 		r.sayLeft(hubObject, plan)
 		r.sayRecreated(hubObject, plan.newlyRecreated)
@@ -205,6 +214,6 @@ func (r *Reconciler) patchMetadata(ctx context.Context, hubObject fleet.Object, 
 	if err := r.Hub.Patch(ctx, hubObject, patch, FieldOwner); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patching %s %q on the hub: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 	}
-	r.memory.wrote(r.key(hubObject), hubObject)
+	r.written.Wrote(r.key(hubObject), hubObject)
 	return nil
 }

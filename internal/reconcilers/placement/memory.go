@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
@@ -22,30 +21,11 @@ type memory struct {
 
 type remembered struct {
 	uid types.UID
-	// version is the resourceVersion of the last write.
-	version string
 	// kindStays is when the hub last confirmed that the kind is not being removed, while the object is being deleted.
 	kindStays time.Time
-	// triedAt is when a pass last recorded that some clusters on trial have passed. passed are those that have passed since.
-	triedAt time.Time
-	passed  fleet.Trials
-}
-
-// wrote records the resourceVersion of a write of the object.
-func (m *memory) wrote(key fleet.ObjectKey, object fleet.Object) {
-	m.change(key, object.GetUID(), func(known *remembered) { known.version = object.GetResourceVersion() })
-}
-
-// predates reports whether a cached object is older than the last write.
-func (m *memory) predates(key fleet.ObjectKey, object fleet.Object) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.byObject[key]
-	if known.uid != object.GetUID() || known.version == "" {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), known.version)
-	return err == nil && order < 0
+	// passed are clusters on trial that have passed, and passedAt is since when that is not recorded.
+	passed   fleet.Trials
+	passedAt time.Time
 }
 
 // keptKind records that the kind of an object that is being deleted is not being removed.
@@ -61,16 +41,22 @@ func (m *memory) keepsKind(key fleet.ObjectKey, uid types.UID, now time.Time, sp
 	return known.uid == uid && !known.kindStays.IsZero() && now.Sub(known.kindStays) < span
 }
 
-// pass returns how long to wait before another write that only records that some clusters have passed, or records that it
-// is made now. A cluster that has passed is not on trial even if nothing can be seen of it when that is recorded.
+// pass returns how long a write that only records that some clusters have passed may wait for one that is needed anyway.
+// A cluster that has passed is not on trial even if nothing can be seen of it when that is recorded.
 func (m *memory) pass(key fleet.ObjectKey, uid types.UID, passed fleet.Trials, now time.Time, pace time.Duration) (rest time.Duration) {
 	m.change(key, uid, func(known *remembered) {
 		known.passed = passed
-		if rest = known.triedAt.Add(pace).Sub(now); rest <= 0 {
-			known.triedAt = now
+		if known.passedAt.IsZero() {
+			known.passedAt = now
 		}
+		rest = known.passedAt.Add(pace).Sub(now)
 	})
 	return max(rest, 0)
+}
+
+// recordedTrials is called when the record shows which clusters have passed.
+func (m *memory) recordedTrials(key fleet.ObjectKey, uid types.UID) {
+	m.change(key, uid, func(known *remembered) { known.passedAt = time.Time{} })
 }
 
 // passed returns the clusters that have passed, which the record may still list.

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -68,9 +69,11 @@ type Reconciler struct {
 	index  index
 	fights fights
 	memory memory
-	asking singleflight.Group
-	kept   keptSpecs
-	log    removalLog
+	// written are the versions of the hub objects that this reconciler wrote last.
+	written fleet.Versions
+	asking  singleflight.Group
+	kept    keptSpecs
+	log     removalLog
 }
 
 // Reconcile runs a hub pass, or a copy pass if the request names a cluster.
@@ -87,6 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 			r.specs.Forget(key)
 			r.fights.forget(key)
 			r.memory.forget(key)
+			r.written.Forget(key)
 			r.kept.forget(key)
 			r.index.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
@@ -95,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	}
 	var delay time.Duration
 	var err error
-	if r.memory.predates(r.key(hubObject), hubObject) {
+	if r.written.Predates(r.key(hubObject), hubObject) {
 		// The watch triggers another pass when the cache is current, unless the change does not matter to a pass.
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
@@ -105,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	} else {
 		delay, err = r.reconcileCopy(clusters.CausedBy(ctx, hubObject), hubObject, req.ClusterName)
 	}
-	if fleet.Outdated(err) {
+	if fleet.Outdated(err) || errors.Is(err, errOutdated) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: delay}, err

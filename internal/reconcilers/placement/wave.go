@@ -20,7 +20,8 @@ import (
 	"github.com/flotilla-dev/flotilla/internal/fleet"
 )
 
-// trialsPace is the minimum time between two writes that only record that some clusters of several have passed.
+// trialsPace is how long a write that only records that some clusters have passed waits for the next one, while others are on
+// trial or wait for room.
 const trialsPace = 10 * time.Second
 
 // decision is which clusters may take a change of the hub object.
@@ -74,7 +75,7 @@ func (r *Reconciler) lead(ctx context.Context, hubObject fleet.Object, state hub
 		}
 		decided.permits[turn.Name] = wave.Permit(turn, now)
 	}
-	if passed := wave.Trials.Ended(fleet.TrialsOf(hubObject)); len(wave.Trials) > 0 && len(passed) > 0 {
+	if passed := wave.Trials.Ended(fleet.TrialsOf(hubObject)); len(wave.Trials)+len(wave.Crowded) > 0 && len(passed) > 0 {
 		if rest := r.memory.pass(key, hubObject.GetUID(), passed, now, trialsPace); rest > 0 {
 			decided.trials = recorded
 			decided.recheck = min(rest, cmp.Or(wave.Recheck, rest))

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,6 +294,52 @@ func TestWaves_few_objects_change_in_a_cluster_at_a_time(t *testing.T) {
 	runAll()
 	for _, redis := range redises {
 		f.wantImage(redis, correct, f.names...)
+	}
+}
+
+func TestWaves_what_has_passed_is_recorded_with_what_begins(t *testing.T) {
+	f := newNamedMembers(t, "crowded-", 2)
+	f.perCluster = 1
+	f.restart()
+	first, second := f.placed(setImage(good)), f.placed(setImage(good))
+	for _, redis := range []*flotillav1.Redis{first, second} {
+		update(f.fixture, f.hub, redis, setImage(correct))
+		f.run(redis)
+	}
+	f.wantImage(first, correct, "crowded-1")
+	f.wantImage(second, correct, "crowded-2")
+	hubWrites := &atomic.Int64{}
+	f.r.Hub = counting(t, hubServer.Config, hubWrites)
+	f.become(first, metav1.ConditionTrue, "crowded-1")
+	f.run(first)
+	if hubWrites.Load() != 0 {
+		t.Errorf("%d writes on the hub while the next cluster has no room, want none", hubWrites.Load())
+	}
+	f.become(second, metav1.ConditionTrue, "crowded-2")
+	f.run(second)
+	f.run(first)
+	f.wantImage(first, correct, f.names...)
+	f.wantImage(second, correct, f.names...)
+	if hubWrites.Load() != 2 {
+		t.Errorf("%d writes on the hub, want one for each object", hubWrites.Load())
+	}
+}
+
+func TestWaves_what_has_passed_is_recorded_after_a_while(t *testing.T) {
+	f := newNamedMembers(t, "waiting-", 2)
+	f.perCluster = 1
+	f.restart()
+	first, second := f.placed(setImage(good)), f.placed(setImage(good))
+	for _, redis := range []*flotillav1.Redis{first, second} {
+		update(f.fixture, f.hub, redis, setImage(correct))
+		f.run(redis)
+	}
+	f.become(first, metav1.ConditionTrue, "waiting-1")
+	f.run(first)
+	f.clock.Step(trialsPace)
+	f.run(first)
+	if f.get(f.hub, first); len(first.Status.Trials) != 0 {
+		t.Errorf("on trial are %v, want none", first.Status.Trials)
 	}
 }
 

@@ -78,7 +78,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if wait := r.transit.hold(req.NamespacedName, before, hubObject, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	err = statuspatch.Write(ctx, r.Hub, r.Kind.written(before), r.Kind.written(hubObject), statuspatch.SameUID, FieldOwner)
+	written := r.Kind.written(hubObject)
+	err = statuspatch.Write(ctx, r.Hub, r.Kind.written(before), written, statuspatch.SameUID, FieldOwner)
 	// The interval begins when the write has ended, even if its outcome is unknown.
 	r.Pace.Wrote(req.String(), len(hubObject.GetFleetStatus().PlacedIn))
 	r.transit.wrote(req.NamespacedName, r.Clock.Now())
@@ -88,6 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req clusters.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the status of %s %q: %w", r.Kind.Name, req.NamespacedName, err)
 	}
+	r.Table.RolledUp.Wrote(key, written)
 	r.sayTransitions(before, hubObject, state)
 	return ctrl.Result{RequeueAfter: wave.Recheck}, nil
 }
