@@ -172,7 +172,9 @@ func (r *Reconciler) applyHub(ctx context.Context, hubObject fleet.Object, plan 
 			return fmt.Errorf("recording where %s %q is placed: %w", r.Kind.Name, client.ObjectKeyFromObject(hubObject), err)
 		}
 		r.written.Wrote(r.key(hubObject), hubObject)
-		r.memory.recordedTrials(r.key(hubObject), hubObject.GetUID())
+		if !fleet.SameTrials(before.GetFleetStatus().Trials, status.Trials) {
+			r.memory.recordedTrials(r.key(hubObject), hubObject.GetUID())
+		}
 		r.sayReverted(before, hubObject)
 		r.sayLeft(hubObject, plan)
 		r.sayRecreated(hubObject, plan.newlyRecreated)
