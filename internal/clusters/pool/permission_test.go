@@ -248,8 +248,8 @@ func TestPool_keeps_a_claim_that_a_copy_of_its_hub_asks_for(t *testing.T) {
 	c.unregister(c.secret)
 }
 
-// TestPool_waits_until_an_earlier_process_has_stopped_writing starts a second process a minute after the first one renewed
-// the claim for the last time. Timers run in real time, so the member is woken after a leap.
+// TestPool_waits_until_an_earlier_process_has_stopped_writing starts a second process 80 s after the first one renewed the
+// claim for the last time. Timers run in real time, so the member is woken after a leap.
 func TestPool_waits_until_an_earlier_process_has_stopped_writing(t *testing.T) {
 	t.Parallel()
 	c := startClaimed(t, "crashes-once")
@@ -261,7 +261,7 @@ func TestPool_waits_until_an_earlier_process_has_stopped_writing(t *testing.T) {
 		looks.Add(1)
 		well.ServeHTTP(w, req)
 	})
-	c.clock.leap(time.Minute)
+	c.clock.leap(80 * time.Second)
 	c.fixture = startPool(t, c.namespace, func(config *Config) {
 		config.Clock, config.ClaimRenewal, config.Ended = c.clock, time.Minute, nil
 	})
@@ -272,8 +272,8 @@ func TestPool_waits_until_an_earlier_process_has_stopped_writing(t *testing.T) {
 	c.Expect(c.condition(c.secret.Name, flotillav1.ConditionReady)()).To(Equal(published))
 
 	// After 95 s the first process may not write any more.
+	c.clock.leap(20 * time.Second)
 	c.Eventually(func() clusters.State {
-		c.clock.leap(20 * time.Second)
 		c.pool.wakeAll()
 		return c.state(c.secret.Name)()
 	}).Should(Equal(clusters.StateReady))

@@ -297,15 +297,22 @@ func TestWaves_few_objects_change_in_a_cluster_at_a_time(t *testing.T) {
 	}
 }
 
-func TestWaves_what_has_passed_is_recorded_with_what_begins(t *testing.T) {
-	f := newNamedMembers(t, "crowded-", 2)
+// newCrowdedMembers returns two members with room for one change each, and an object that changes in each of them.
+func newCrowdedMembers(t *testing.T, prefix string) (f *manyMembers, first, second *flotillav1.Redis) {
+	t.Helper()
+	f = newNamedMembers(t, prefix, 2)
 	f.perCluster = 1
 	f.restart()
-	first, second := f.placed(setImage(good)), f.placed(setImage(good))
+	first, second = f.placed(setImage(good)), f.placed(setImage(good))
 	for _, redis := range []*flotillav1.Redis{first, second} {
 		update(f.fixture, f.hub, redis, setImage(correct))
 		f.run(redis)
 	}
+	return f, first, second
+}
+
+func TestWaves_what_has_passed_is_recorded_with_what_begins(t *testing.T) {
+	f, first, second := newCrowdedMembers(t, "crowded-")
 	f.wantImage(first, correct, "crowded-1")
 	f.wantImage(second, correct, "crowded-2")
 	hubWrites := &atomic.Int64{}
@@ -326,14 +333,7 @@ func TestWaves_what_has_passed_is_recorded_with_what_begins(t *testing.T) {
 }
 
 func TestWaves_what_has_passed_is_recorded_after_a_while(t *testing.T) {
-	f := newNamedMembers(t, "waiting-", 2)
-	f.perCluster = 1
-	f.restart()
-	first, second := f.placed(setImage(good)), f.placed(setImage(good))
-	for _, redis := range []*flotillav1.Redis{first, second} {
-		update(f.fixture, f.hub, redis, setImage(correct))
-		f.run(redis)
-	}
+	f, first, _ := newCrowdedMembers(t, "waiting-")
 	f.become(first, metav1.ConditionTrue, "waiting-1")
 	f.run(first)
 	f.clock.Step(trialsPace)
