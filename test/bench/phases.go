@@ -22,7 +22,7 @@ const (
 	phaseCondition   = "b condition"
 	phaseNumber      = "b number"
 	phaseChangeWaves = "c change, default waves"
-	phaseChange      = "c change, batch 100%"
+	phaseChange      = "c change, all at once"
 	phaseIdle        = "d idle"
 	phaseStartUp     = "e start-up"
 	phaseHang        = "f member hangs"
@@ -37,7 +37,7 @@ func (t *turn) propagate(ctx context.Context) error {
 	})
 }
 
-// change changes one field of all objects: first as waves go by default, then with all members in the second wave.
+// change changes one field of all objects: first as waves go by default, then in all members at once.
 func (t *turn) change(ctx context.Context) error {
 	patch := func(ctx context.Context, c *Cluster, name string) error {
 		return patchPool(ctx, c, name, weight(t.weight))
@@ -49,20 +49,18 @@ func (t *turn) change(ctx context.Context) error {
 	if err := t.spread(ctx, phaseChangeWaves, patch); err != nil {
 		return err
 	}
-	if err := t.setBatch(ctx, "100%"); err != nil {
+	if err := t.setRollout(ctx, map[string]any{"steps": []string{"100%"}}); err != nil {
 		return err
 	}
 	t.weight++
-	return errors.Join(t.spread(ctx, phaseChange, patch), t.setBatch(ctx, nil))
+	return errors.Join(t.spread(ctx, phaseChange, patch), t.setRollout(ctx, nil))
 }
 
-func (t *turn) setBatch(ctx context.Context, batch any) error {
+func (t *turn) setRollout(ctx context.Context, rollout map[string]any) error {
 	names := t.names()
 	defer t.settle(ctx)
 	return each(ctx, len(names), func(ctx context.Context, i int) error {
-		return patchPool(ctx, t.fleet.hub, names[i], map[string]any{"spec": map[string]any{"placement": map[string]any{
-			"rollout": map[string]any{"batch": batch},
-		}}})
+		return patchPool(ctx, t.fleet.hub, names[i], map[string]any{"spec": map[string]any{"placement": map[string]any{"rollout": rollout}}})
 	})
 }
 

@@ -48,7 +48,7 @@ var lines = []line{
 	{title: "b: node joins, p50", phase: phaseJoin, figure: "p50 ms", unit: "ms", most: 150},
 	{title: "b: node joins, p99", phase: phaseJoin, figure: "p99 ms", unit: "ms", most: 500},
 	{title: "b: node joins, member writes a join", phase: phaseJoin, figure: "member writes a change", most: 2},
-	{title: "c: one field, last copy, batch 100%", phase: phaseChange, figure: "last copy s", unit: "s", ratio: 1.5, most: none},
+	{title: "c: one field, last copy, all at once", phase: phaseChange, figure: "last copy s", unit: "s", ratio: 1.5, most: none},
 	{title: "c: one field, last copy, default waves", phase: phaseChangeWaves, against: phaseChange, figure: "last copy s", unit: "s", ratio: 2.5, most: none},
 	{title: "c: one field, member writes a copy", phase: phaseChangeWaves, against: phaseChange, figure: "member writes a copy", most: 2},
 	{title: "x: removal", phase: phaseRemove, figure: "last s", unit: "s", ratio: 1.5, most: none},

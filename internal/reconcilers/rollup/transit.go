@@ -19,8 +19,8 @@ const (
 	// A status that only reports copies in progress waits for minTransit, and for transitShare per object with copies in
 	// progress, but never longer than maxTransit.
 	minTransit   = 2 * time.Second
-	maxTransit   = 5 * time.Second
-	transitShare = 50 * time.Millisecond
+	maxTransit   = 10 * time.Second
+	transitShare = 100 * time.Millisecond
 )
 
 // transit delays the status of an object whose copies are being created, changed or removed. The status would be

@@ -65,11 +65,11 @@ func TestTransit_lasts_longer_while_many_objects_change(t *testing.T) {
 	before, after := reported(1), reported(2, [3]string{"Progressing", "True", "PlacementPending"})
 	done := reported(2, [3]string{"Progressing", "False", "Settled"})
 	key := func(i int) types.NamespacedName { return types.NamespacedName{Name: fmt.Sprint(i)} }
-	for i := range 60 {
+	for i := range 30 {
 		tr.hold(key(i), before, after, noon)
 	}
 	if wait := tr.hold(key(0), before, after, noon.Add(time.Second)); wait != 2*time.Second {
-		t.Errorf("with 60 objects it waits for another %s, want 2s of 3s", wait)
+		t.Errorf("with 30 objects it waits for another %s, want 2s of 3s", wait)
 	}
 	for i := range 1000 {
 		tr.hold(key(i), before, after, noon)
