@@ -29,6 +29,9 @@ const (
 	hangPatience = 30 * time.Second
 )
 
+// windows are before the stop, immediately after it, and at the end of the minute.
+var windows = []string{"before", "at once", "later"}
+
 // hang stops the API server of one member for a minute, and measures the latency of changes in the other members: before
 // the stop, immediately after it, and at the end of the minute, when the system has had time to detect it.
 func (t *turn) hang(ctx context.Context) error {
@@ -69,10 +72,12 @@ func (t *turn) hang(ctx context.Context) error {
 }
 
 // disturb changes numbers in the status of copies and, at the same time, the spec of other objects, and records the latencies
-// in figures.
+// in figures. Each time they are objects that did not change while the member was away: a rollout waits for a member that may have
+// the change before.
 func (t *turn) disturb(ctx context.Context, members []*Cluster, when string, figures values) error {
 	names := t.names()
-	numbered, changed := names[:len(names)/2], names[len(names)/2:]
+	share := len(names) / (len(windows) + 1)
+	numbered, changed := names[:share], names[share*(1+slices.Index(windows, when)):][:share]
 	t.weight++
 	numbers := t.numberTrips(int(window/statusInterval), numbered, members)
 	var specs []trip
