@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# What runs inside the namespaces of one cluster of `make e2e`. hack/e2e.sh calls it there.
-# Usage: hack/e2e-node.sh <cluster> init|control-plane|start|stop|volumes
-# Environment: E2E_DIR, and of the cluster ADDRESS, SERVICES and PODS (see cluster_of in hack/e2e.sh).
+# What runs inside the namespaces of one machine of `make e2e`. hack/e2e.sh calls it there.
+# Usage: hack/e2e-node.sh <machine> init|control-plane|start|stop|volumes
+# Environment: E2E_DIR, and the addresses that machine_of in hack/e2e.sh sets.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-: "${E2E_DIR:?}" "${ADDRESS:?}" "${SERVICES:?}" "${PODS:?}"
-CLUSTER=$1 NODE=$1-node DIR=$E2E_DIR/clusters/$1
+: "${E2E_DIR:?}" "${ADDRESS:?}" "${API:?}" "${SERVICES:?}" "${PODS:?}" "${ALL_PODS:?}"
+CLUSTER=${1%.*} NODE=$1-node DIR=$E2E_DIR/clusters/$1
 KUBECONFIG_FILE=$E2E_DIR/kubeconfigs/$CLUSTER
-CGROUP=flotilla-e2e/$CLUSTER
+CGROUP=flotilla-e2e/$1
 # Volumes belong to whoever the Pod runs as.
 umask 022
 
-# init gives the cluster a view of its own of the folders that Kubernetes has fixed names for, then holds the namespaces.
+# init gives the machine a view of its own of the folders that Kubernetes has fixed names for, then holds the namespaces.
 init() {
 	mount -t proc proc /proc
 	mount -t tmpfs -o mode=755 tmpfs /run
-	mount --bind "$DIR/volumes" /tmp/hostpath_pv
+	# All nodes of a cluster have the same volumes, as from a storage in the network.
+	mount --bind "$E2E_DIR/clusters/$CLUSTER/volumes" /tmp/hostpath_pv
 	mount --bind "$DIR/log" /var/log
 	mount --bind "$DIR/kubelet" /var/lib/kubelet
 	mount --make-rshared /
@@ -145,7 +146,7 @@ write_node_config() {
 		authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 		authorization: {mode: AlwaysAllow}
 		clusterDomain: cluster.local
-		clusterDNS: [$ADDRESS]
+		clusterDNS: [$API]
 		resolvConf: $DIR/config/resolv.conf
 		imageGCHighThresholdPercent: 100
 		evictionHard: {memory.available: 50Mi, nodefs.available: "0%", imagefs.available: "0%"}
@@ -155,7 +156,7 @@ write_node_config() {
 		kind: KubeProxyConfiguration
 		clientConnection: {kubeconfig: $KUBECONFIG_FILE}
 		mode: nftables
-		clusterCIDR: $PODS
+		clusterCIDR: $ALL_PODS
 		hostnameOverride: $NODE
 		# What belongs to the whole machine is left as it is.
 		conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
@@ -165,6 +166,7 @@ write_node_config() {
 # start brings the node up: containerd with the images, kubelet, kube-proxy.
 start() {
 	local image
+	until_true 300 kubectl get --raw /readyz || die "the API server of $CLUSTER does not answer"
 	write_node_config
 	PATH=$BIN:$PATH launch containerd "$BIN/containerd" --config "$DIR/config/containerd.toml"
 	until_true 60 "$BIN/ctr" -a /run/containerd/containerd.sock version || die "containerd does not answer: the log is $DIR/logs/containerd.log"
@@ -193,7 +195,7 @@ stop() {
 			((pid)) && kill -KILL "$pid" 2>/dev/null || true
 		done <"$procs"
 	done
-	until_true 30 nothing_left || die "processes of $CLUSTER do not end"
+	until_true 30 nothing_left || die "processes of $1 do not end"
 	# A mount may go together with another one.
 	for target in $(awk '{print $5}' /proc/self/mountinfo | grep -E '^/(run/.+|var/lib/kubelet/.+)' | sort -r); do
 		umount -l "$target" 2>/dev/null || true
@@ -212,10 +214,10 @@ nothing_left() {
 if [[ ${2:-} == init ]]; then
 	(($$ == 1)) || die 'init is the first process of its namespace'
 else
-	[[ $(tr '\0' ' ' </proc/1/cmdline) == *" $DIR " ]] || die "not inside the namespaces of $CLUSTER"
+	[[ $(tr '\0' ' ' </proc/1/cmdline) == *" $DIR " ]] || die "not inside the namespaces of $1"
 fi
 case ${2:-} in
 init | start | stop | volumes) "$2" ;;
 control-plane) control_plane ;;
-*) die 'usage: hack/e2e-node.sh <cluster> init|control-plane|start|stop|volumes' ;;
+*) die 'usage: hack/e2e-node.sh <machine> init|control-plane|start|stop|volumes' ;;
 esac

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Runs test/e2e on clusters with real nodes. Usage: hack/e2e-suite.sh [pattern of go test -run]
 # Environment: E2E_HUB and E2E_MEMBERS=a,b are kubeconfigs of clusters to use instead of those of hack/e2e.sh; E2E_DIR (.e2e);
-# E2E_KEEP=1 leaves the clusters running; E2E_CUT (5m) is how long the hub is cut off, E2E_IDLE (10m) how long nothing may be
-# written when nothing happens, E2E_TIMEOUT (120m) how long all scenarios together may take; E2E_SHORT=1 runs a short selection;
-# REDIS_HA is the folder of the chart redis-ha, which TestPeers compares mode Sentinel with, E2E_ROUNDS (5) times in each way.
+# E2E_NODES (1) is how many nodes the first member has, 3 for TestSentinelNodes; E2E_KEEP=1 leaves the clusters running;
+# E2E_CUT (5m) is how long the hub is cut off, E2E_IDLE (10m) how long nothing may be written when nothing happens;
+# E2E_TIMES (1) is how often TestSentinel repeats what it measures, if that is more than usual; E2E_TIMEOUT (120m) bounds all
+# scenarios together; E2E_SHORT=1 runs a short selection; REDIS_HA is the folder of the chart redis-ha, which TestPeers compares
+# mode Sentinel with, E2E_ROUNDS (5) times in each way.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A hub and two members with real nodes on this machine: containerd, kubelet, kube-proxy, and the manager as a Pod.
-# Usage: hack/e2e.sh up|down|check, and for the suite: reboot <cluster> · stop <cluster> · start <cluster> ·
-# cut <cluster> · join <cluster> · kill <cluster> <uid of a Pod> <pattern of programs> [signal] ·
-# isolate <cluster> <uid of a Pod> · rejoin <cluster> <uid of a Pod> · api <cluster> STOP|CONT ·
-# disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <cluster> <tar> ·
-# tag <cluster> <image> <another name>
-# Each cluster lives in namespaces of its own (network, mounts, processes) below one process; ending that ends it all.
-# Environment: E2E_DIR (.e2e); E2E_BARE=1 installs nothing on the clusters. `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
+# Usage: hack/e2e.sh up|down|check, and for the suite: reboot <machine> · stop <machine> · start <machine> ·
+# cut <cluster> · join <cluster> · unplug <machine> · plug <machine> · kill <machine> <uid of a Pod> <pattern of programs> [signal] ·
+# forget <machine> <uid of a Pod> <words> <file...> · isolate <machine> <uid of a Pod> · rejoin <machine> <uid of a Pod> ·
+# api <cluster> STOP|CONT · disk <cluster> <name> make|drop|room <KiB>|mode <mode> · image <machine> <tar> ·
+# tag <machine> <image> <another name>
+# Each cluster is a machine with control plane and node; the first member has more nodes if E2E_NODES (1) says so, on machines
+# member-1.2 and so on. A machine is a set of namespaces (network, mounts, processes) below one process; ending that ends it all.
+# Environment: E2E_DIR (.e2e); E2E_NODES (1); E2E_BARE=1 installs nothing on the clusters. `up` leaves alone what runs, `down` leaves no process, mount, link or cgroup.
 # Exit code 75 says that this machine cannot have such clusters, 1 that Flotilla does not run on them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,6 +19,7 @@ E2E_DIR=${E2E_DIR:-$ROOT/.e2e}
 [[ $E2E_DIR == /* ]] || E2E_DIR=$PWD/$E2E_DIR
 export E2E_DIR
 CLUSTERS=(hub member-1 member-2)
+E2E_NODES=${E2E_NODES:-1}
 BRIDGE=flotilla-e2e
 # The clusters' own addresses are from the range reserved for test networks.
 NET=198.19.77
@@ -26,20 +28,32 @@ BINARIES=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwo
 
 cannot() { (die "$@") || exit 75; }
 
-# cluster_of sets the addresses of a cluster.
-cluster_of() {
+# machines lists those that there are to be.
+machines() {
 	local number
+	printf '%s\n' "${CLUSTERS[@]}"
+	for ((number = 2; number <= E2E_NODES; number++)); do say "member-1.$number"; done
+}
+
+# machine_of sets the addresses of a machine, and those that its cluster has.
+machine_of() {
+	local number machine=1
 	case $1 in
 	hub) number=0 ;;
 	member-*) number=${1#member-} ;;
-	*) die "no such cluster: $1" ;;
+	*) die "no such machine: $1" ;;
 	esac
-	DIR=$E2E_DIR/clusters/$1
-	export ADDRESS=$NET.$((10 + number)) SERVICES=10.$((96 + number)).0.0/16 PODS=10.$((196 + number)).0.0/24
 	LINK=flotilla-e2e$number
+	if [[ $number == *.* ]]; then
+		machine=${number#*.} number=${number%.*}
+		LINK=flotilla-e2e${number}n$machine
+	fi
+	DIR=$E2E_DIR/clusters/$1
+	export API=$NET.$((10 + number)) SERVICES=10.$((96 + number)).0.0/16 ALL_PODS=10.$((196 + number)).0.0/16
+	export ADDRESS=$NET.$((10 * machine + number)) PODS=10.$((196 + number)).$((machine - 1)).0/24
 }
 
-# init_of prints the process that holds the namespaces of a cluster, if it lives.
+# init_of prints the process that holds the namespaces of a machine, if it lives.
 init_of() {
 	local pid
 	[[ -s $E2E_DIR/clusters/$1/init.pid ]] || return 0
@@ -47,10 +61,10 @@ init_of() {
 	! runs_with "$pid" "$E2E_DIR/clusters/$1" || say "$pid"
 }
 
-# enter runs a command inside the namespaces of a cluster.
-enter() { # <cluster> <command...>
+# enter runs a command inside the namespaces of a machine.
+enter() { # <machine> <command...>
 	local pid
-	cluster_of "$1"
+	machine_of "$1"
 	pid=$(init_of "$1")
 	[[ $pid ]] || die "$1 does not run: hack/e2e.sh up"
 	nsenter --target "$pid" --mount --net --pid -- "${@:2}"
@@ -114,7 +128,7 @@ network() {
 	ip link set "$BRIDGE" up
 }
 
-cgroups() { # <cluster>
+cgroups() { # <machine>
 	local controller
 	if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
 		for controller in cpuset cpu io memory pids hugetlb; do
@@ -132,12 +146,12 @@ cgroups() { # <cluster>
 	done
 }
 
-# hold starts the process that holds the namespaces, and puts the cluster on the bridge.
-hold() { # <cluster>
-	local parent pid
+# hold starts the process that holds the namespaces, and puts the machine on the bridge.
+hold() { # <machine>
+	local parent pid other
 	mkdir -p "$DIR"/{config,logs,pids,images,kwok,containerd} "$E2E_DIR/kubeconfigs"
 	mkdir -p -m 755 "$DIR"/{log,kubelet} /var/lib/kubelet
-	mkdir -p -m 1777 "$DIR/volumes" /tmp/hostpath_pv
+	mkdir -p -m 1777 "$E2E_DIR/clusters/${1%.*}/volumes" /tmp/hostpath_pv
 	rm -f "$DIR/init.ready" "$DIR"/pids/* "$DIR"/kwok/clusters/*/pids/*
 	setsid unshare --net --mount --pid --fork "$ROOT/hack/e2e-node.sh" "$1" init >"$DIR/logs/init.log" 2>&1 </dev/null &
 	parent=$!
@@ -153,15 +167,21 @@ hold() { # <cluster>
 	ip link set "$LINK" master "$BRIDGE" up
 	enter "$1" ip address add "$ADDRESS/24" dev eth0
 	enter "$1" ip link set eth0 up
-	ip route replace "$SERVICES" via "$ADDRESS"
+	[[ $1 == *.* ]] || ip route replace "$SERVICES" via "$ADDRESS"
 	ip route replace "$PODS" via "$ADDRESS"
+	for other in $(machines); do
+		[[ $other != "$1" && ${other%.*} == "${1%.*}" ]] || continue
+		machine_of "$other"
+		nsenter --target "${pid// /}" --net -- ip route replace "$PODS" via "$ADDRESS"
+	done
+	machine_of "$1"
 }
 
-bring_up() { # <cluster>
-	cluster_of "$1"
+bring_up() { # <machine>
+	machine_of "$1"
 	cgroups "$1"
 	if [[ ! $(init_of "$1") ]]; then hold "$1"; fi
-	node "$1" control-plane
+	[[ $1 == *.* ]] || node "$1" control-plane
 	node "$1" start
 }
 
@@ -183,8 +203,9 @@ install() {
 }
 
 up() {
-	local i name pids=() failed='' BEGAN=$SECONDS
+	local i name names pids=() failed='' BEGAN=$SECONDS
 	check
+	mapfile -t names < <(machines)
 	mkdir -p "$E2E_DIR/logs"
 	"$ROOT/hack/build.sh" "${BINARIES[@]}" || cannot 'building what nodes consist of, see above'
 	[[ -x $BIN/manager ]] || die 'there is no bin/manager: make build'
@@ -192,12 +213,12 @@ up() {
 	"$ROOT/hack/e2e-images.sh" >"$E2E_DIR/logs/images.log" 2>&1 &
 	watch_job 'images' $! || { tail -n 15 "$E2E_DIR/logs/images.log" >&2 && cannot "packing the images: the log is $E2E_DIR/logs/images.log"; }
 	network
-	for name in "${CLUSTERS[@]}"; do
+	for name in "${names[@]}"; do
 		bring_up "$name" >"$E2E_DIR/logs/$name.log" 2>&1 &
 		pids+=($!)
 	done
-	for i in "${!CLUSTERS[@]}"; do
-		name=${CLUSTERS[i]}
+	for i in "${!names[@]}"; do
+		name=${names[i]}
 		watch_job "$name" "${pids[i]}" tail -n 1 "$E2E_DIR/logs/$name.log" && continue
 		failed+=" $name"
 		tail -n 15 "$E2E_DIR/logs/$name.log" | sed 's/^/      /' >&2
@@ -213,12 +234,14 @@ up() {
 	say "  everything is up after $((SECONDS - BEGAN)) s; kubeconfigs are in ${E2E_DIR/#"$ROOT/"/}/kubeconfigs"
 }
 
-# down ends each cluster with its first process, which takes all others, mounts and links with it.
+# down ends each machine with its first process, which takes all others, mounts and links with it.
 down() {
 	local name pid ours=''
 	[[ $(owner_of_network) != "$E2E_DIR" ]] || ours=1
-	for name in "${CLUSTERS[@]}"; do
-		cluster_of "$name"
+	for name in "${CLUSTERS[@]}" "$E2E_DIR"/clusters/*.*; do
+		name=${name##*/}
+		[[ $name != '*.*' ]] || continue
+		machine_of "$name"
 		pid=$(init_of "$name")
 		if [[ $pid ]]; then
 			kill -KILL "$pid"
@@ -239,12 +262,12 @@ down() {
 }
 
 # processes_of lists the processes of a Pod.
-processes_of() { # <cluster> <uid of the Pod>
+processes_of() { # <machine> <uid of the Pod>
 	find /sys/fs/cgroup -path "*/$BRIDGE/$1/*pod$2/*" -name cgroup.procs -exec cat {} + | sort -u
 }
 
 # in_network_of runs a command in the network of a Pod.
-in_network_of() { # <cluster> <uid of the Pod> <command...>
+in_network_of() { # <machine> <uid of the Pod> <command...>
 	local pid
 	pid=$(processes_of "$1" "$2" | head -n 1)
 	[[ $pid ]] || die "no process in the Pod with UID $2 of $1"
@@ -252,7 +275,7 @@ in_network_of() { # <cluster> <uid of the Pod> <command...>
 }
 
 # isolate drops every packet from and to a Pod, without an answer, as when its node is off.
-isolate() { # <cluster> <uid of the Pod>
+isolate() { # <machine> <uid of the Pod>
 	in_network_of "$@" nft -f - <<-END
 		table inet isolated {
 			chain in { type filter hook input priority 0; policy drop; iifname "lo" accept; }
@@ -262,7 +285,7 @@ isolate() { # <cluster> <uid of the Pod>
 }
 
 # kill_process kills a program of a Pod as the kernel would: from outside of it. With another signal it is stopped, or goes on.
-kill_process() { # <cluster> <uid of the Pod> <pattern of programs> [signal]
+kill_process() { # <machine> <uid of the Pod> <pattern of programs> [signal]
 	local pid killed=''
 	for pid in $(processes_of "$1" "$2"); do
 		[[ $(readlink "/proc/$pid/exe") == */$3 ]] || continue
@@ -272,10 +295,25 @@ kill_process() { # <cluster> <uid of the Pod> <pattern of programs> [signal]
 	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
 }
 
+# forget kills what has certain words in its command line, and removes files of the Pod before it is started again.
+forget() { # <machine> <uid of the Pod> <words> <file...>
+	local pid line root='' doomed=() file
+	for pid in $(processes_of "$1" "$2"); do
+		# What the keeper calls ends at any moment.
+		line=$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") || continue
+		[[ $line != *"$3"* ]] || doomed+=("$pid")
+		# It runs as long as the Pod, and has all files.
+		[[ $line != *keeper.sh* ]] || root=/proc/$pid/root
+	done
+	[[ $root && ${doomed[*]} ]] || die "no keeper, or no process with $3, in the Pod with UID $2 of $1"
+	kill -KILL "${doomed[@]}"
+	for file in "${@:4}"; do rm -f "$root$file"; done
+}
+
 # disk makes a small filesystem that a volume of a cluster can be, leaves so much room on it, or lets so many write to it.
 disk() { # <cluster> <name> make|drop|room|mode [KiB or mode]
 	local at used
-	cluster_of "$1"
+	machine_of "$1"
 	at=$DIR/disks/$2
 	case $3 in
 	make) mkdir -p "$at" && enter "$1" mount -t tmpfs -o size=64m,mode=0777 tmpfs "$at" ;;
@@ -292,7 +330,7 @@ images() { enter "$1" "$BIN/ctr" -a /run/containerd/containerd.sock -n k8s.io im
 others() { # <cluster>
 	local name
 	for name in "${CLUSTERS[@]}"; do
-		[[ $name == "$1" ]] || { cluster_of "$name" && say "$ADDRESS"; }
+		[[ $name == "$1" ]] || { machine_of "$name" && say "$ADDRESS"; }
 	done
 }
 
@@ -303,11 +341,14 @@ reboot) node "$2" stop && node "$2" start ;;
 cut) others "$2" | while read -r address; do enter "$2" ip route replace blackhole "$address/32"; done ;;
 join) others "$2" | while read -r address; do enter "$2" ip route delete blackhole "$address/32"; done ;;
 kill) kill_process "${@:2}" ;;
+forget) forget "${@:2}" ;;
 isolate) isolate "${@:2}" ;;
 rejoin) in_network_of "$2" "$3" nft delete table inet isolated ;;
-api) cluster_of "$2" && enter "$2" kill -"$3" "$(<"$DIR/kwok/clusters/$2/pids/kube-apiserver.pid")" ;;
+unplug) machine_of "$2" && ip link set "$LINK" down ;;
+plug) machine_of "$2" && ip link set "$LINK" up ;;
+api) machine_of "$2" && enter "$2" kill -"$3" "$(<"$DIR/kwok/clusters/$2/pids/kube-apiserver.pid")" ;;
 disk) disk "${@:2}" ;;
 image) images "$2" import "$3" ;;
 tag) images "$2" tag "$3" "$4" ;;
-*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|kill|isolate|rejoin|api|disk|image|tag' ;;
+*) die 'usage: hack/e2e.sh up|down|check|stop|start|reboot|cut|join|unplug|plug|kill|forget|isolate|rejoin|api|disk|image|tag' ;;
 esac

@@ -48,6 +48,8 @@ type instance struct {
 	labels  client.MatchingLabels
 	// address is the Service's, known once and for all while the API server of the member is away.
 	address string
+	// from is the machine on which clients run; empty is the one that the suite runs on.
+	from string
 	// ledgers are all writes that must be there; writers counts those who wrote.
 	ledgers []ledger
 	writers int
@@ -327,7 +329,11 @@ func (r *instance) dialPrimary() *redis.Client {
 		if err != nil {
 			return nil, err
 		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, fmt.Sprint(redisPort)))
+		address = net.JoinHostPort(address, fmt.Sprint(redisPort))
+		if r.from != "" {
+			return r.dialFrom(ctx, r.from, address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	})
 }
 

@@ -107,28 +107,33 @@ func deleteSecret(t *testing.T, s *story) {
 	s.tell("AuthLost until restored")
 }
 
-// loseVolume deletes the claim of a Pod together with the Pod, as when its disk is gone, and returns the new claim.
-func (s *story) loseVolume(t *testing.T, ordinal int) corev1.PersistentVolumeClaim {
+// loseVolumes deletes the claims of some Pods together with the Pods, as when their disks are gone, and returns the new claims.
+func (s *story) loseVolumes(t *testing.T, ordinals ...int) []corev1.PersistentVolumeClaim {
 	t.Helper()
-	pod, claim := fmt.Sprintf("%s-%d", redisName, ordinal), fmt.Sprintf("data-%s-%d", redisName, ordinal)
-	var before, after corev1.PersistentVolumeClaim
-	s.get(t, claim, &before)
-	s.drop(t, &corev1.PersistentVolumeClaim{}, claim)
-	s.drop(t, &corev1.Pod{}, pod)
+	claimName := func(ordinal int) string { return fmt.Sprintf("data-%s-%d", redisName, ordinal) }
+	before, after := make([]corev1.PersistentVolumeClaim, len(ordinals)), make([]corev1.PersistentVolumeClaim, len(ordinals))
+	for i, ordinal := range ordinals {
+		s.get(t, claimName(ordinal), &before[i])
+		s.drop(t, &corev1.PersistentVolumeClaim{}, claimName(ordinal))
+		s.drop(t, &corev1.Pod{}, podName(ordinal))
+	}
 	s.whenBroken(t)
-	// A Pod that comes back before its claim is gone waits for a claim that does not come: it is deleted once more.
-	eventually(t, settleTime, "the claim "+claim+" is a new one", func(ctx context.Context) error {
-		err := s.member.Get(ctx, s.key(claim), &after)
-		if err == nil && after.UID == before.UID {
-			return fmt.Errorf("it is still the old one")
-		}
-		return err
-	})
+	for i, ordinal := range ordinals {
+		claim := claimName(ordinal)
+		// A Pod that comes back before its claim is gone waits for a claim that does not come: it is deleted once more.
+		eventually(t, settleTime, "the claim "+claim+" is a new one", func(ctx context.Context) error {
+			err := s.member.Get(ctx, s.key(claim), &after[i])
+			if err == nil && after[i].UID == before[i].UID {
+				return fmt.Errorf("it is still the old one")
+			}
+			return err
+		})
+	}
 	return after
 }
 
 func loseReplicaVolume(t *testing.T, s *story) {
-	w := s.mustKeepAll(t, func(*writer) { s.loseVolume(t, 2) })
+	w := s.mustKeepAll(t, func(*writer) { s.loseVolumes(t, 2) })
 	w.mustFlow(t, "the primary was not touched")
 }
 
@@ -137,7 +142,7 @@ func losePrimaryVolume(t *testing.T, s *story) {
 	w := s.startWriter(t)
 	w.awaitWrites(t)
 	s.stopWriter(w)
-	claim := s.loseVolume(t, 0)
+	claim := s.loseVolumes(t, 0)[0]
 	s.awaitCondition(t, flotillav1.ConditionEmptyPrimaryBlocked, metav1.ConditionTrue, "")
 	pods, err := s.pods(t.Context(), s.member)
 	if err != nil {

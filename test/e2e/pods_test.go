@@ -132,18 +132,24 @@ func rebootNode(t *testing.T, s *story) {
 		s.machine(t, "stop", s.member.name)
 		s.whenBroken(t)
 		s.machine(t, "start", s.member.name)
-		eventually(t, settleTime, "the containers were started again", func(ctx context.Context) error {
-			pods, err := s.pods(ctx, s.member)
-			if err != nil {
-				return err
+		s.awaitTouched(t, before)
+	})
+}
+
+// awaitTouched waits until all of these Pods are others than before, or were started again, and are Ready.
+func (r *instance) awaitTouched(t *testing.T, before map[string]string) {
+	t.Helper()
+	eventually(t, settleTime, "the containers were started again", func(ctx context.Context) error {
+		pods, err := r.pods(ctx, r.member)
+		if err != nil {
+			return err
+		}
+		now := r.identities(t, r.member)
+		for name := range before {
+			if now[name] == before[name] || !podReady(pods[name]) {
+				return fmt.Errorf("%s is not back", name)
 			}
-			now := s.identities(t, s.member)
-			for name := range before {
-				if now[name] == before[name] || !podReady(pods[name]) {
-					return fmt.Errorf("%s is not back", name)
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 }

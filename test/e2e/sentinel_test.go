@@ -36,6 +36,12 @@ var sentinelScenarios = []scenario{
 	{name: "sentinel: Services deleted", run: deleteServices},
 	{name: "sentinel: ConfigMap and PodDisruptionBudget deleted", run: deleteChildren},
 	{name: "sentinel: all Pods deleted at once", run: deleteAllPods},
+	{name: "sentinel: all servers and sentinels killed at once", run: killAllSentinels, machines: true},
+	{name: "sentinel: every Pod evicted", run: evictSentinels},
+	{name: "sentinel: primary killed during first copies", run: killDuringFirstCopies, machines: true},
+	{name: "sentinel: scaled to 0 and back", run: scaleSentinelsToZero},
+	{name: "sentinel: voters forget", run: forgetVoters, machines: true},
+	{name: "sentinel: everything killed and forgotten", run: forgetEverything, machines: true},
 	{name: "sentinel: node rebooted", run: rebootSentinels, machines: true},
 }
 
@@ -158,7 +164,7 @@ func (s *story) primaryPod(t *testing.T) corev1.Pod {
 }
 
 func deleteSentinelPrimary(t *testing.T, s *story) {
-	const times = 10
+	times := s.often(10, 20)
 	s.tell("%d times", times)
 	s.mustKeepAll(t, func(w *writer) {
 		for i := range times {

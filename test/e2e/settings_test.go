@@ -31,6 +31,8 @@ type settings struct {
 	cut, idle time.Duration
 	// rounds is how often each contender of a comparison is broken in each way.
 	rounds int
+	// times is how often TestSentinel repeats what is measured, if that is more than usual.
+	times int
 }
 
 func load(t *testing.T) settings {
@@ -41,10 +43,7 @@ func load(t *testing.T) settings {
 		missing: cmp.Or(os.Getenv("E2E_IMAGE_MISSING"), "localhost/redis:missing"),
 	}
 	s.cut, s.idle = duration(t, "E2E_CUT", "5m"), duration(t, "E2E_IDLE", "10m")
-	var err error
-	if s.rounds, err = strconv.Atoi(cmp.Or(os.Getenv("E2E_ROUNDS"), "5")); err != nil || s.rounds < 1 {
-		t.Fatalf("E2E_ROUNDS is %q, want a number", os.Getenv("E2E_ROUNDS"))
-	}
+	s.rounds, s.times = number(t, "E2E_ROUNDS", "5"), number(t, "E2E_TIMES", "1")
 	if s.hub = os.Getenv("E2E_HUB"); s.hub != "" {
 		s.members = strings.Split(os.Getenv("E2E_MEMBERS"), ",")
 	} else {
@@ -70,6 +69,15 @@ func packed(dir, name, image string) string {
 		return ""
 	}
 	return image
+}
+
+func number(t *testing.T, variable, otherwise string) int {
+	t.Helper()
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(variable), otherwise))
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q, want a number", variable, os.Getenv(variable))
+	}
+	return n
 }
 
 func duration(t *testing.T, variable, otherwise string) time.Duration {

@@ -8,15 +8,18 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -81,19 +84,54 @@ func connect(t *testing.T) *world {
 // machine runs a command of hack/e2e.sh on the machines below the clusters.
 func (w *world) machine(t *testing.T, args ...string) {
 	t.Helper()
+	if err := w.tryMachine(args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) tryMachine(args ...string) error {
 	script, err := filepath.Abs(filepath.Join("..", "..", "hack", "e2e.sh"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	dir, err := filepath.Abs(w.dir)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	cmd := exec.Command(script, args...)
 	cmd.Env = append(os.Environ(), "E2E_DIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("hack/e2e.sh %s: %v\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("hack/e2e.sh %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
+	return nil
+}
+
+// machineOf is where a Pod runs: hack/e2e.sh names nodes after their machines.
+func machineOf(pod corev1.Pod) string { return strings.TrimSuffix(pod.Spec.NodeName, "-node") }
+
+// dialFrom connects from a machine, as one of its processes does.
+func (w *world) dialFrom(ctx context.Context, machine, address string) (net.Conn, error) {
+	pid, err := os.ReadFile(filepath.Join(w.dir, "clusters", machine, "init.pid"))
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Open(filepath.Join("/proc", strings.TrimSpace(string(pid)), "ns", "net"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = there.Close() }()
+	var conn net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The thread has the network of the machine from now on: it ends with this goroutine, which does not unlock it.
+		goruntime.LockOSThread()
+		if err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err == nil {
+			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}
+	}()
+	<-done
+	return conn, err
 }
 
 // killManager ends every process of the manager without a chance to say goodbye. New Pods take over, so that the
