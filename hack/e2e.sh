@@ -167,6 +167,8 @@ hold() { # <machine>
 	ip link set "$LINK" master "$BRIDGE" up
 	enter "$1" ip address add "$ADDRESS/24" dev eth0
 	enter "$1" ip link set eth0 up
+	# For its own processes: kube-proxy sends what goes there elsewhere, but first there has to be a way.
+	enter "$1" ip route replace "$SERVICES" dev eth0
 	[[ $1 == *.* ]] || ip route replace "$SERVICES" via "$ADDRESS"
 	ip route replace "$PODS" via "$ADDRESS"
 	for other in $(machines); do

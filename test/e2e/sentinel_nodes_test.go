@@ -95,10 +95,21 @@ func (s *story) apart(t *testing.T, machine string) *instance {
 	return &apart
 }
 
+// damage is what can happen to a machine, in the words of hack/e2e.sh. Whether its containers start again tells when it is back.
+type damage struct {
+	do, undo string
+	restarts bool
+}
+
+var (
+	powerLoss = damage{do: "stop", undo: "start", restarts: true}
+	partition = damage{do: "unplug", undo: "plug"}
+)
+
 // losePower ends everything on the primary's node at once, and starts it half a minute later.
 func losePower(t *testing.T, s *story) {
 	for i := range s.often(2, 10) {
-		s.breakNode(t, "stop", "start", i == 0, nil)
+		s.breakNode(t, powerLoss, i == 0, nil)
 	}
 }
 
@@ -106,7 +117,7 @@ func losePower(t *testing.T, s *story) {
 // be lost.
 func cutNode(t *testing.T, s *story) {
 	for i := range s.often(2, 5) {
-		s.breakNode(t, "unplug", "plug", i == 0, s.writeInside)
+		s.breakNode(t, partition, i == 0, s.writeInside)
 	}
 }
 
@@ -128,7 +139,7 @@ func (s *story) writeInside(t *testing.T, machine string) (stop func(since time.
 }
 
 // breakNode breaks the primary's node for half a minute. Clients on another node go on with the next primary.
-func (s *story) breakNode(t *testing.T, how, undo string, first bool, inside func(t *testing.T, machine string) (stop func(since time.Time))) {
+func (s *story) breakNode(t *testing.T, how damage, first bool, inside func(t *testing.T, machine string) (stop func(since time.Time))) {
 	t.Helper()
 	machines := s.spread(t)
 	primary, failovers := s.leader(t)
@@ -144,9 +155,10 @@ func (s *story) breakNode(t *testing.T, how, undo string, first bool, inside fun
 	if inside != nil {
 		stop = inside(t, machines[primary])
 	}
+	before := s.identities(t, s.member)[primary]
 	w.takeLongest()
 	began := time.Now()
-	s.machine(t, how, machines[primary])
+	s.machine(t, how.do, machines[primary])
 	if first {
 		s.whenBroken(t)
 	}
@@ -154,7 +166,10 @@ func (s *story) breakNode(t *testing.T, how, undo string, first bool, inside fun
 	w.awaitWrites(t)
 	outage := w.takeLongest()
 	stop(began)
-	s.machine(t, undo, machines[primary])
+	s.machine(t, how.undo, machines[primary])
+	if how.restarts {
+		s.awaitTouched(t, map[string]string{primary: before})
+	}
 	s.awaitFailovers(t, failovers+1)
 	s.settle(t)
 	w.awaitWrites(t)
