@@ -297,19 +297,17 @@ kill_process() { # <machine> <uid of the Pod> <pattern of programs> [signal]
 	[[ $killed ]] || die "no process $3 in the Pod with UID $2 of $1"
 }
 
-# forget kills what has certain words in its command line, and removes files of the Pod before it is started again.
+# forget stops what has certain words in its command line, removes files that it may have written, and kills it.
 forget() { # <machine> <uid of the Pod> <words> <file...>
-	local pid line root='' doomed=() file
+	local pid file doomed=()
 	for pid in $(processes_of "$1" "$2"); do
-		# What the keeper calls ends at any moment.
-		line=$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") || continue
-		[[ $line != *"$3"* ]] || doomed+=("$pid")
-		# It runs as long as the Pod, and has all files.
-		[[ $line != *keeper.sh* ]] || root=/proc/$pid/root
-	done
-	[[ $root && ${doomed[*]} ]] || die "no keeper, or no process with $3, in the Pod with UID $2 of $1"
+		# What the scripts call ends at any moment.
+		[[ $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") != *"$3"* ]] || doomed+=("$pid")
+	done 2>/dev/null
+	[[ ${doomed[*]} ]] || die "no process with $3 in the Pod with UID $2 of $1"
+	kill -STOP "${doomed[@]}"
+	for file in "${@:4}"; do rm -f "/proc/${doomed[0]}/root$file"; done
 	kill -KILL "${doomed[@]}"
-	for file in "${@:4}"; do rm -f "$root$file"; done
 }
 
 # disk makes a small filesystem that a volume of a cluster can be, leaves so much room on it, or lets so many write to it.
