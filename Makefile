@@ -16,7 +16,7 @@ MANAGER_ARGS ?=
 RUN ?= .
 # Plain tests share the packages that `make build` compiles, go test caches their results, and `make lint` vets them.
 RACE ?=
-GOTEST := $(if $(RACE),go test -race -shuffle=on,CGO_ENABLED=0 go test -trimpath -vet=off)
+GOTEST := $(if $(RACE),go test -race -shuffle=on,CGO_ENABLED=0 go test -trimpath -vet=off -p 3)
 # How long each fuzz target of `make drill` runs.
 FUZZTIME ?= 5m
 # Phases of `make bench` as in a,b,x (all), how often each system has its turn, and whether the fleet stays.
