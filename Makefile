@@ -14,7 +14,8 @@ FLEET_DIR ?= .fleet
 MANAGER_ARGS ?=
 # Tests, drills and fuzz targets to run, as a pattern of go test -run.
 RUN ?= .
-# Plain tests share the packages that `make build` compiles, go test caches their results, and `make lint` vets them.
+# Plain tests share the packages that `make build` compiles, go test caches their results, and `make lint` vets them. Three
+# packages at a time keep two cores busy: many tests wait more than they work.
 RACE ?=
 GOTEST := $(if $(RACE),go test -race -shuffle=on,CGO_ENABLED=0 go test -trimpath -vet=off -p 3)
 # How long each fuzz target of `make drill` runs.
