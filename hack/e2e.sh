@@ -302,7 +302,7 @@ forget() { # <machine> <uid of the Pod> <words> <file...>
 	local pid file doomed=()
 	for pid in $(processes_of "$1" "$2"); do
 		# What the scripts call ends at any moment.
-		[[ $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") != *"$3"* ]] || doomed+=("$pid")
+		[[ $(tr '\0' ' ' <"/proc/$pid/cmdline") != *"$3"* ]] || doomed+=("$pid")
 	done 2>/dev/null
 	[[ ${doomed[*]} ]] || die "no process with $3 in the Pod with UID $2 of $1"
 	kill -STOP "${doomed[@]}"

@@ -26,7 +26,14 @@ const sentinelPort = 26379
 // mayLoseLittle is underLoad for what ends the primary without a word.
 func (s *story) mayLoseLittle(t *testing.T, happen func(w *writer)) {
 	t.Helper()
-	if _, lost := s.underLoad(t, happen); lost > crashLoss {
+	_, lost := s.underLoad(t, happen)
+	s.mustBeLittle(t, lost)
+}
+
+// mustBeLittle fails the test if more was lost than a crash may cost. What was lost is not looked for again.
+func (s *story) mustBeLittle(t *testing.T, lost int) {
+	t.Helper()
+	if lost > crashLoss {
 		t.Errorf("%d acknowledged writes were lost, more than the last milliseconds have", lost)
 	} else if lost > 0 {
 		s.forget()

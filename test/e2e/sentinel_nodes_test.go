@@ -179,11 +179,7 @@ func (s *story) breakNode(t *testing.T, how damage, first bool, inside func(t *t
 	if outage > takeover {
 		t.Errorf("writes failed for %s, want %s at most", outage, takeover)
 	}
-	if lost > crashLoss {
-		t.Errorf("%d acknowledged writes were lost, more than the last milliseconds have", lost)
-	} else if lost > 0 {
-		s.forget()
-	}
+	s.mustBeLittle(t, lost)
 	s.mustHaveOnePrimary(t)
 }
 
