@@ -9,7 +9,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -101,13 +104,12 @@ func deleteAllPods(t *testing.T, s *story) {
 	})
 }
 
-// killProcess kills Redis itself. With appendfsync everysec, what the kernel has of the file survives the process.
+// killProcess kills Redis itself. What the kernel has of the file survives the process.
 func killProcess(t *testing.T, s *story) {
-	s.mustKeepAll(t, func(*writer) {
+	s.mayLoseBuffered(t, func(kill func(args ...string)) {
 		var pod corev1.Pod
 		s.get(t, redisName+"-0", &pod)
-		s.machine(t, "kill", s.member.name, string(pod.UID), serverProgram)
-		s.whenBroken(t)
+		kill("kill", s.member.name, string(pod.UID), serverProgram)
 		eventually(t, settleTime, "the container was started again", func(ctx context.Context) error {
 			var now corev1.Pod
 			if err := s.member.Get(ctx, s.key(pod.Name), &now); err != nil {
@@ -127,13 +129,67 @@ func killProcess(t *testing.T, s *story) {
 // rebootNode kills the kubelet, containerd and every process of every Pod at the same moment, and starts the node again.
 // The machine below keeps running, so what Redis has handed to the kernel is there afterwards.
 func rebootNode(t *testing.T, s *story) {
-	s.mustKeepAll(t, func(*writer) {
+	s.mayLoseBuffered(t, func(kill func(args ...string)) {
 		before := s.identities(t, s.member)
-		s.machine(t, "stop", s.member.name)
-		s.whenBroken(t)
+		kill("stop", s.member.name)
 		s.machine(t, "start", s.member.name)
 		s.awaitTouched(t, before)
 	})
+}
+
+// mayLoseBuffered is underLoad for what kills the primary. Nothing may be lost but what its buffer held then: while a sync is
+// under way, Redis with everysec acknowledges writes before the kernel has them.
+func (s *story) mayLoseBuffered(t *testing.T, happen func(kill func(args ...string))) {
+	t.Helper()
+	buffered := 0
+	_, lost := s.underLoad(t, func(w *writer) {
+		happen(func(args ...string) {
+			watched := s.watchBuffer(t, w)
+			s.machine(t, args...)
+			buffered = watched()
+			s.whenBroken(t)
+		})
+	})
+	s.mustLoseAtMost(t, lost, buffered)
+}
+
+// watchBuffer keeps asking the primary whether its buffer is empty, and begins with one that is. What it returns ends that when
+// the primary is dead, and says how many writes have been acknowledged since the buffer was seen empty last.
+func (s *story) watchBuffer(t *testing.T, w *writer) func() int {
+	t.Helper()
+	var pod corev1.Pod
+	s.get(t, redisName+"-0", &pod)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	var passed atomic.Int64
+	passed.Store(-1)
+	var done sync.WaitGroup
+	done.Go(func() {
+		c := s.dialPod(pod)
+		defer func() { _ = c.Close() }()
+		for ctx.Err() == nil {
+			acks := w.acks.Load()
+			if info, err := c.InfoMap(ctx, "persistence").Result(); err == nil && info["Persistence"]["aof_buffer_length"] == "0" {
+				passed.Store(acks)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pace):
+			}
+		}
+	})
+	eventually(t, settleTime, "the primary has passed all writes to the kernel", func(context.Context) error {
+		if passed.Load() < 0 {
+			return fmt.Errorf("its buffer is never empty")
+		}
+		return nil
+	})
+	return func() int {
+		cancel()
+		done.Wait()
+		// Each connection may have an answer that it has not counted.
+		return int(w.acks.Load()-passed.Load()) + connections
+	}
 }
 
 // awaitTouched waits until all of these Pods are others than before, or were started again, and are Ready.

@@ -39,8 +39,8 @@ type scenario struct {
 	machines bool
 	// engine says that it is about what differs between servers.
 	engine bool
-	// short says that it belongs to the short selection: it asks for nothing but that no write is lost and that all is well
-	// again. How long a write may pause depends on what else the machine does.
+	// short says that it belongs to the short selection: it asks for nothing but that no write is lost that must not be, and
+	// that all is well again. How long a write may pause depends on what else the machine does.
 	short bool
 }
 
@@ -216,4 +216,15 @@ func (s *story) mustKeepAll(t *testing.T, happen func(w *writer)) *writer {
 		t.Errorf("%d acknowledged writes were lost", lost)
 	}
 	return w
+}
+
+// mustLoseAtMost fails the test if a crash has cost more acknowledged writes than it may. What was lost is not looked for again.
+func (s *story) mustLoseAtMost(t *testing.T, lost, most int) {
+	t.Helper()
+	if lost > most {
+		t.Errorf("%d acknowledged writes were lost, and the crash may cost %d", lost, most)
+	}
+	if lost > 0 {
+		s.forget()
+	}
 }

@@ -27,17 +27,7 @@ const sentinelPort = 26379
 func (s *story) mayLoseLittle(t *testing.T, happen func(w *writer)) {
 	t.Helper()
 	_, lost := s.underLoad(t, happen)
-	s.mustBeLittle(t, lost)
-}
-
-// mustBeLittle fails the test if more was lost than a crash may cost. What was lost is not looked for again.
-func (s *story) mustBeLittle(t *testing.T, lost int) {
-	t.Helper()
-	if lost > crashLoss {
-		t.Errorf("%d acknowledged writes were lost, more than the last milliseconds have", lost)
-	} else if lost > 0 {
-		s.forget()
-	}
+	s.mustLoseAtMost(t, lost, crashLoss)
 }
 
 // failOvers has something befall the primary some times under load. Each time another one has to take over, and all has to

@@ -179,7 +179,7 @@ func (s *story) breakNode(t *testing.T, how damage, first bool, inside func(t *t
 	if outage > takeover {
 		t.Errorf("writes failed for %s, want %s at most", outage, takeover)
 	}
-	s.mustBeLittle(t, lost)
+	s.mustLoseAtMost(t, lost, crashLoss)
 	s.mustHaveOnePrimary(t)
 }
 
