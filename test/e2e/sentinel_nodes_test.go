@@ -27,11 +27,12 @@ const (
 	fence    = 7 * time.Second
 )
 
-// nodeScenarios are about the nodes below a Redis in mode Sentinel. Each of its three Pods is on one of its own.
+// nodeScenarios are about the nodes below a Redis in mode Sentinel. Each Pod that votes is on one of its own.
 var nodeScenarios = []scenario{
 	{name: "nodes: primary Pod deleted under load", run: deleteSentinelPrimary, machines: true},
 	{name: "nodes: the primary's node loses power", run: losePower, machines: true},
 	{name: "nodes: the primary's node is cut off, clients on it", run: cutNode, machines: true},
+	{name: "nodes: cut off together with a read replica", run: cutNodeWithReplica, machines: true},
 	{name: "nodes: every node drained", run: drainNodes, machines: true},
 }
 
@@ -121,6 +122,36 @@ func cutNode(t *testing.T, s *story) {
 	}
 }
 
+// cutNodeWithReplica does so while a read replica is on the same node. It does not vote, so the primary refuses writes all the
+// same.
+func cutNodeWithReplica(t *testing.T, s *story) {
+	s.scaleTo(t, 4)
+	s.settle(t)
+	var replica corev1.Pod
+	s.get(t, podName(3), &replica)
+	for i := range s.often(2, 5) {
+		s.leadOn(t, machineOf(replica))
+		s.breakNode(t, partition, i == 0, s.writeInside)
+	}
+	s.scaleTo(t, 3)
+	s.settle(t)
+}
+
+// leadOn deletes the Pod of the primary until the next one is on a certain machine: nobody chooses who takes over.
+func (s *story) leadOn(t *testing.T, machine string) {
+	t.Helper()
+	for range 20 {
+		primary, failovers := s.leader(t)
+		if s.spread(t)[primary] == machine {
+			return
+		}
+		s.drop(t, &corev1.Pod{}, primary)
+		s.awaitFailovers(t, failovers+1)
+		s.settle(t)
+	}
+	t.Fatalf("no primary on %s", machine)
+}
+
 // writeInside starts clients on a machine that is about to be cut off. The function that it returns ends them before the
 // machine is back, and says how long they could write.
 func (s *story) writeInside(t *testing.T, machine string) (stop func(since time.Time)) {
@@ -144,8 +175,8 @@ func (s *story) breakNode(t *testing.T, how damage, first bool, inside func(t *t
 	machines := s.spread(t)
 	primary, failovers := s.leader(t)
 	var elsewhere string
-	for name, machine := range machines {
-		if name != primary {
+	for _, machine := range machines {
+		if machine != machines[primary] {
 			elsewhere = max(elsewhere, machine)
 		}
 	}

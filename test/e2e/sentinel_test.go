@@ -184,17 +184,19 @@ func deleteSentinelPrimary(t *testing.T, s *story) {
 
 func deleteSentinelReplica(t *testing.T, s *story) {
 	w := s.mustKeepAll(t, func(*writer) {
-		primary, _ := s.leader(t)
-		for ordinal := range 3 {
-			name := fmt.Sprintf("%s-%d", redisName, ordinal)
-			if name == primary {
-				continue
+		for range s.often(1, 3) {
+			primary, _ := s.leader(t)
+			for ordinal := range 3 {
+				name := podName(ordinal)
+				if name == primary {
+					continue
+				}
+				var pod corev1.Pod
+				s.get(t, name, &pod)
+				s.drop(t, &corev1.Pod{}, name)
+				s.whenBroken(t)
+				s.awaitReplaced(t, name, pod.UID)
 			}
-			var pod corev1.Pod
-			s.get(t, name, &pod)
-			s.drop(t, &corev1.Pod{}, name)
-			s.whenBroken(t)
-			s.awaitReplaced(t, name, pod.UID)
 		}
 	})
 	w.mustFlow(t, "the primary was not touched")
