@@ -8,10 +8,13 @@ package e2e
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -200,6 +203,57 @@ func deleteSentinelReplica(t *testing.T, s *story) {
 		}
 	})
 	w.mustFlow(t, "the primary was not touched")
+	s.awaitRest(t)
+}
+
+// awaitRest waits until no sentinel uses more of a CPU than one does that has nothing to do. A connection that is made while its
+// Pod has no address keeps a sentinel busy, until it connects anew.
+func (s *story) awaitRest(t *testing.T) {
+	t.Helper()
+	began, before := time.Now(), s.sentinelCPU(t)
+	within(t, 30*time.Second, 2*time.Second, "the sentinels rest", func(context.Context) error {
+		elapsed, now := time.Since(began), s.sentinelCPU(t)
+		if elapsed < time.Second {
+			return errors.New("nobody has looked for long enough")
+		}
+		var busy []string
+		for name := range now {
+			if share := (now[name] - before[name]) / elapsed.Seconds(); share > 0.05 {
+				busy = append(busy, fmt.Sprintf("%s uses %.2f of a CPU", name, share))
+			}
+		}
+		began, before = time.Now(), now
+		if len(busy) > 0 {
+			return errors.New(strings.Join(busy, ", "))
+		}
+		return nil
+	})
+}
+
+// sentinelCPU is how many seconds of a CPU the sentinel of each Pod has used.
+func (s *story) sentinelCPU(t *testing.T) map[string]float64 {
+	t.Helper()
+	pods, err := s.pods(t.Context(), s.member)
+	if err != nil {
+		t.Fatalf("listing the Pods: %v", err)
+	}
+	used := map[string]float64{}
+	for name, pod := range pods {
+		c := s.dialPort(pod, sentinelPort)
+		info, err := c.InfoMap(t.Context(), "cpu").Result()
+		_ = c.Close()
+		if err != nil {
+			t.Fatalf("asking the sentinel of %s: %v", name, err)
+		}
+		for _, key := range []string{"used_cpu_sys", "used_cpu_user"} {
+			seconds, err := strconv.ParseFloat(info["CPU"][key], 64)
+			if err != nil {
+				t.Fatalf("the sentinel of %s says %q: %v", name, info["CPU"][key], err)
+			}
+			used[name] += seconds
+		}
+	}
+	return used
 }
 
 // rotateSentinelPassword changes the password as docs/redis.md says: clients of the old one go on until it is withdrawn.

@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,6 +37,9 @@ var written = []string{
 	"redises", "secrets", "services", "statefulsets",
 }
 
+// idlePod is how much of a CPU a Pod may use when nobody uses the Redis.
+const idlePod = 0.03
+
 // writes are the verbs of requests to write, as an API server counts them.
 var writes = []string{"APPLY", "DELETE", "DELETECOLLECTION", "PATCH", "POST", "PUT"}
 
@@ -63,13 +67,62 @@ func (r *instance) costNothing(t *testing.T) {
 		}
 		return nil
 	})
+	began, used := time.Now(), r.podCPU(t)
 	lasts(t, r.idle, often, "nobody asked for anything", func(context.Context) error {
 		if changes := difference(before, r.activity(t, since)); changes != "" {
 			return errors.New(changes)
 		}
 		return nil
 	})
-	say("ok   %-52s no write in %s, %d objects and counters watched", "settled", r.idle, len(before))
+	var most time.Duration
+	for name, now := range r.podCPU(t) {
+		most = max(most, now-used[name])
+	}
+	share := most.Seconds() / time.Since(began).Seconds()
+	say("ok   %-52s no write in %s, %d objects and counters watched, at most %.0f m CPU a Pod", "settled", r.idle, len(before), 1000*share)
+	if share > idlePod {
+		t.Errorf("a Pod uses %.3f of a CPU with nothing to do, want %.3f at most", share, idlePod)
+	}
+}
+
+// podCPU is the CPU time that each Pod in the member has used, from its kubelet.
+func (r *instance) podCPU(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	clientset, err := kubernetes.NewForConfig(r.member.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := r.pods(t.Context(), r.member)
+	if err != nil {
+		t.Fatalf("listing the Pods: %v", err)
+	}
+	used := map[string]time.Duration{}
+	for name, pod := range pods {
+		path := "/api/v1/nodes/" + pod.Spec.NodeName + "/proxy/stats/summary"
+		text, err := clientset.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		var summary stats
+		if err := errors.Join(err, json.Unmarshal(text, &summary)); err != nil {
+			t.Fatalf("reading the statistics of node %q: %v", pod.Spec.NodeName, err)
+		}
+		for _, each := range summary.Pods {
+			if each.Reference.UID == string(pod.UID) {
+				used[name] = time.Duration(each.CPU.UsageCoreNanoSeconds)
+			}
+		}
+	}
+	return used
+}
+
+// stats are parts of what a kubelet reports in /stats/summary.
+type stats struct {
+	Pods []struct {
+		Reference struct {
+			UID string `json:"uid"`
+		} `json:"podRef"`
+		CPU struct {
+			UsageCoreNanoSeconds int64 `json:"usageCoreNanoSeconds"`
+		} `json:"cpu"`
+	} `json:"pods"`
 }
 
 // activity is the version of every object of the Redis, the events since a time, and on clusters of this machine how many

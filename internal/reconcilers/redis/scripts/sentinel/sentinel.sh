@@ -153,6 +153,7 @@ learn
 set -- $VOTER_IDS
 shift "$ordinal"
 (umask 077 && directives "$1" >"$conf")
+/bin/sh "$config_dir/voter-links.sh" &
 if command -v valkey-server >/dev/null 2>&1; then
 	exec valkey-server "$conf" --sentinel
 fi
