@@ -35,7 +35,7 @@ promotable() {
 
 # hand_over asks for a promotion now and then: the voters refuse while another one is under way.
 hand_over() {
-	[ $((tries % $1)) != 0 ] || failover || :
+	if [ $((tries % $1)) = 0 ] && failover; then granted=yes; fi
 	tries=$((tries + 1))
 }
 
@@ -57,9 +57,10 @@ found() {
 
 # with_data decides for a Pod that the voters call the primary and that has its data. A replica that was in sync takes
 # writes at once; a primary that starts again cannot before a replica has copied everything. Without such a replica no
-# Pod has more data than this one.
+# Pod has more data than this one. When a promotion is granted there may be none any more, and the voters name the next
+# primary soon: a second one would have to be demoted, with the clients that have found it meanwhile.
 with_data() {
-	if [ $tries -lt 20 ] && promotable; then
+	if [ $tries -lt 20 ] && { [ -n "$granted" ] || promotable; }; then
 		hand_over 5
 		why="Waiting: handing over to a replica that is in sync"
 	else
@@ -153,6 +154,7 @@ directives() {
 : >"$stopped"
 : >"$leaving"
 tries=0
+granted=
 role=
 until [ -n "$role" ]; do
 	decide

@@ -108,6 +108,20 @@ func TestStart_decides_what_a_Pod_is(t *testing.T) {
 	}
 }
 
+// TestStart_waits_for_the_promotion_that_was_granted has the replica promoted at once, and the voters name it some looks later.
+func TestStart_waits_for_the_promotion_that_was_granted(t *testing.T) {
+	const voter = "10.0.0.11 26379 "
+	p := newPod(t, "0")
+	p.write(manifest, "x")
+	p.votes("10.0.0.10", "10.0.0.10", "10.0.0.10")
+	p.answers(map[string]string{"10.0.0.11 6379 info replication": sync, voter + "sentinel failover mymaster": "OK"})
+	p.write("answers/on "+voter+"sentinel failover mymaster", `printf 'role:master\n' >"$ANSWERS/10.0.0.11 6379 info replication"`+"\n")
+	p.write("answers/on sleep", `[ "$n" != 4 ] || for v in 10 11 12; do printf '10.0.0.11\n6379\n' >"$ANSWERS/10.0.0.$v 26379 `+whom+`"; done`+"\n")
+	if output, code := p.run("start.sh"); code != 0 || !strings.Contains(output, "replicaof 10.0.0.11 6379") {
+		t.Errorf("exit code %d, and it is not a replica of the next primary:\n%s", code, output)
+	}
+}
+
 func TestStart_reads_the_record_again_while_it_waits(t *testing.T) {
 	p := newPod(t, "0")
 	p.votes("10.0.0.10", "10.0.0.10")
