@@ -89,19 +89,52 @@ func deleteReplicas(t *testing.T, s *story) {
 }
 
 func deleteAllPods(t *testing.T, s *story) {
-	s.mustKeepAll(t, func(*writer) {
-		before, err := s.pods(t.Context(), s.member)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name := range before {
-			s.drop(t, &corev1.Pod{}, name)
-		}
-		s.whenBroken(t)
-		for name, pod := range before {
-			s.awaitReplaced(t, name, pod.UID)
+	s.mustKeepAll(t, func(w *writer) {
+		for i := range s.often(1, 3) {
+			before, err := s.pods(t.Context(), s.member)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range before {
+				s.drop(t, &corev1.Pod{}, name)
+			}
+			if i == 0 {
+				s.whenBroken(t)
+			}
+			for name, pod := range before {
+				s.awaitReplaced(t, name, pod.UID)
+			}
+			s.settle(t)
+			w.awaitWrites(t)
+			s.mustHaveResumed(t, w)
 		}
 	})
+}
+
+// mustHaveResumed fails the test if writes were not acknowledged soon after the last server was started. How long a kubelet takes
+// to start it depends on what happened to it before.
+func (s *story) mustHaveResumed(t *testing.T, w *writer) {
+	t.Helper()
+	const soon = 20 * time.Second
+	pods, err := s.pods(t.Context(), s.member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var started time.Time
+	for _, pod := range pods {
+		for _, status := range pod.Status.ContainerStatuses {
+			if running := status.State.Running; running != nil && status.Name == "redis" && running.StartedAt.After(started) {
+				started = running.StartedAt.Time
+			}
+		}
+	}
+	w.mu.Lock()
+	after := w.resumed.Sub(started)
+	w.mu.Unlock()
+	s.tell("back %.0fs after the last server was started", max(0, after.Seconds()))
+	if after > soon {
+		t.Errorf("writes were acknowledged %s after the last server was started, want %s at most", after, soon)
+	}
 }
 
 // killProcess kills Redis itself. What the kernel has of the file survives the process.

@@ -235,6 +235,7 @@ func killAllSentinels(t *testing.T, s *story) {
 			s.awaitTouched(t, before)
 			s.settle(t)
 			w.awaitWrites(t)
+			s.mustHaveResumed(t, w)
 		}
 	})
 }
@@ -303,6 +304,7 @@ func scaleSentinelsToZero(t *testing.T, s *story) {
 			s.scaleTo(t, 3)
 			s.settle(t)
 			w.awaitWrites(t)
+			s.mustHaveResumed(t, w)
 		}
 	})
 }

@@ -57,6 +57,8 @@ type writer struct {
 	acks    atomic.Int64
 	mu      sync.Mutex
 	last    time.Time
+	// resumed is when writes were acknowledged again after the last outage.
+	resumed time.Time
 	outages []time.Duration
 	longest time.Duration
 }
@@ -101,6 +103,7 @@ func (w *writer) acknowledged() {
 	pause := now.Sub(w.last)
 	if pause > noticeable {
 		w.outages = append(w.outages, pause)
+		w.resumed = now
 	}
 	w.longest, w.last = max(w.longest, pause), now
 }
