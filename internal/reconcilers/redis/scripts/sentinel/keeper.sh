@@ -152,6 +152,19 @@ fence() {
 	say "fenced: the sentinels do not name this Pod"
 }
 
+# step_down makes a primary that was replaced while it was alive a replica of its successor. The voters do that as well, eight
+# seconds after they have replaced it, and until then clients that stay connected to it are refused.
+step_down() {
+	[ -n "$fenced" ] && [ -n "$primary" ] || return 0
+	call "$primary" "$port" info replication
+	case $answer in
+	*role:master*)
+		say "following $primary"
+		here replicaof "$primary" "$port"
+		;;
+	esac
+}
+
 # publish tells the epoch in which this Pod has become the primary, once.
 publish() {
 	[ "$seen" = "$me" ] && [ "$seen_epoch" != "$published" ] || return 0
@@ -181,6 +194,7 @@ as_primary() {
 		publish
 	else
 		fence
+		step_down
 	fi
 }
 

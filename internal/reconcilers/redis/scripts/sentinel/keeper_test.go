@@ -118,12 +118,17 @@ func TestKeeper_of_a_primary(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		votes      []string
+		successor  string
 		fenceAfter string
 		renamed    string
 		want       []string
 		unwanted   string
 	}{
 		"another is named":               {votes: []string{"10.0.0.12", "", "10.0.0.12"}, fenceAfter: "1", want: []string{"config set replica-priority 0", refuse}, unwanted: accept},
+		"the one that is named serves":   {votes: []string{"10.0.0.12", "", "10.0.0.12"}, successor: "role:master", fenceAfter: "1", want: []string{refuse, "127.0.0.1 6379 replicaof 10.0.0.12 6379"}, unwanted: accept},
+		"it does not yet":                {votes: []string{"10.0.0.12", "", "10.0.0.12"}, successor: "role:slave", fenceAfter: "1", want: []string{refuse}, unwanted: "replicaof"},
+		"it serves for a moment":         {votes: []string{"10.0.0.12", "", "10.0.0.12"}, successor: "role:master", fenceAfter: "60", unwanted: "replicaof"},
+		"it serves by one vote":          {votes: []string{"10.0.0.12"}, successor: "role:master", fenceAfter: "1", want: []string{refuse}, unwanted: "replicaof"},
 		"nobody is named":                {fenceAfter: "1", want: []string{refuse}, unwanted: accept},
 		"one voter is not enough":        {votes: []string{"10.0.0.11"}, fenceAfter: "1", want: []string{refuse}, unwanted: accept},
 		"not named for a moment":         {fenceAfter: "60", want: []string{"config set replica-priority 0"}, unwanted: "min-replicas"},
@@ -135,6 +140,9 @@ func TestKeeper_of_a_primary(t *testing.T) {
 			p.env["PATIENCE"] = "2"
 			p.set("FENCE_AFTER=" + tc.fenceAfter)
 			p.votes(tc.votes...)
+			if tc.successor != "" {
+				p.answers(map[string]string{"10.0.0.12 6379 info replication": tc.successor})
+			}
 			says := info
 			if tc.renamed != "" {
 				says += "/bin/sleep 2\n" + named(p, tc.renamed)

@@ -122,6 +122,19 @@ func TestStart_waits_for_the_promotion_that_was_granted(t *testing.T) {
 	}
 }
 
+// TestStart_asks_nobody_who_may_replace_the_next_primary has one voter that has promoted a replica, and two that do not know yet.
+func TestStart_asks_nobody_who_may_replace_the_next_primary(t *testing.T) {
+	p := newPod(t, "0")
+	p.write(manifest, "x")
+	p.votes("10.0.0.11", "10.0.0.10", "10.0.0.10")
+	p.answers(map[string]string{"10.0.0.12 6379 info replication": sync, "10.0.0.12 26379 sentinel failover mymaster": "OK"})
+	p.write("answers/on sleep", `[ "$n" != 4 ] || for v in 10 11 12; do printf '10.0.0.11\n6379\n' >"$ANSWERS/10.0.0.$v 26379 `+whom+`"; done`+"\n")
+	output, code := p.run("start.sh")
+	if code != 0 || p.asked("sentinel failover mymaster") || !strings.Contains(output, "replicaof 10.0.0.11 6379") {
+		t.Errorf("exit code %d, want a replica that has asked for no failover:\n%s\n%s", code, p.read("answers/asked"), output)
+	}
+}
+
 func TestStart_reads_the_record_again_while_it_waits(t *testing.T) {
 	p := newPod(t, "0")
 	p.votes("10.0.0.10", "10.0.0.10")

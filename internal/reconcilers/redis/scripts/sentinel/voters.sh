@@ -128,9 +128,13 @@ epoch_of() {
 	epoch=${value:-0}
 }
 
-# failover has the voters promote a replica. It fails when none of them begins.
+# failover has the voters promote a replica in place of this Pod. It fails when none of them begins, or when one has replaced
+# it already: another one might know by now as well, and would replace its successor.
 failover() {
 	for v in $voters; do
+		vote "$v"
+		[ -n "$voted" ] || continue
+		[ "$voted" = "$me" ] || return 1
 		call "$v" $voter_port sentinel failover $master
 		case $answer in
 		*OK*) return 0 ;;
