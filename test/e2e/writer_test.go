@@ -54,9 +54,9 @@ type writer struct {
 	done   sync.WaitGroup
 
 	// acks counts acknowledged writes while the writer runs.
-	acks    atomic.Int64
-	mu      sync.Mutex
-	last    time.Time
+	acks atomic.Int64
+	mu   sync.Mutex
+	last time.Time
 	// resumed is when writes were acknowledged again after the last outage.
 	resumed time.Time
 	outages []time.Duration
