@@ -13,7 +13,7 @@ stat=${FLOTILLA_STAT:-/proc/$PPID/stat}
 
 # account sets spent to the CPU time that the sentinel has used, in hundredths of a second.
 account() {
-	IFS= read -r line <"$stat" 2>/dev/null || return 1
+	IFS= read -r line 2>/dev/null <"$stat" || return 1
 	set -f
 	# The name of the program, in parentheses, is before the state. User and system time are eleven and twelve fields after that.
 	set -- ${line##*) }
