@@ -99,7 +99,7 @@ func (r *instance) podCPU(t *testing.T) map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for name, pod := range pods {
 		path := "/api/v1/nodes/" + pod.Spec.NodeName + "/proxy/stats/summary"
-		text, err := clientset.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		text, err := clientset.Discovery().RESTClient().Get().AbsPath(path).Param("only_cpu_and_memory", "true").DoRaw(t.Context())
 		var summary stats
 		if err := errors.Join(err, json.Unmarshal(text, &summary)); err != nil {
 			t.Fatalf("reading the statistics of node %q: %v", pod.Spec.NodeName, err)
