@@ -199,7 +199,7 @@ func (f fault) hold(t *testing.T, s *story, ordinal int, w *writer) {
 		return has(seen, flotillav1.ConditionDegraded, metav1.ConditionTrue, f.reason)
 	})
 	s.awaitCondition(t, flotillav1.ConditionReady, metav1.ConditionFalse, "")
-	s.awaitEvent(t, f.reason, fmt.Sprintf("%s-%d", redisName, ordinal))
+	s.awaitEvent(t, f.reason, podName(ordinal))
 	s.tell("%s after %.0fs", f.reason, time.Since(began).Seconds())
 	acknowledged := w.acks.Load()
 	lasts(t, patience, time.Second, "a server that cannot write is left alone", func(context.Context) error {
@@ -221,7 +221,7 @@ func (f fault) visible(ctx context.Context, s *story, ordinal int) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%d", redisName, ordinal)
+	name := podName(ordinal)
 	if podReady(pods[name]) {
 		return fmt.Errorf("%s is Ready", name)
 	}
@@ -244,7 +244,7 @@ func (f fault) visible(ctx context.Context, s *story, ordinal int) error {
 // mend ends the fault and waits until all is well. An update that waited for this may replace the Pod at once.
 func (f fault) mend(t *testing.T, s *story, ordinal int) {
 	t.Helper()
-	name := fmt.Sprintf("%s-%d", redisName, ordinal)
+	name := podName(ordinal)
 	mended := time.Now()
 	s.disk(t, ordinal, f.end)
 	eventually(t, snapshotTime, name+" is Ready again", func(ctx context.Context) error {

@@ -152,16 +152,19 @@ fence() {
 	say "fenced: the sentinels do not name this Pod"
 }
 
+# repoint makes the server a replica of the primary.
+repoint() {
+	say "following $primary"
+	here replicaof "$primary" "$port"
+}
+
 # step_down makes a primary that was replaced while it was alive a replica of its successor. The voters do that as well, eight
 # seconds after they have replaced it, and until then clients that stay connected to it are refused.
 step_down() {
 	[ -n "$fenced" ] && [ -n "$primary" ] || return 0
 	call "$primary" "$port" info replication
 	case $answer in
-	*role:master*)
-		say "following $primary"
-		here replicaof "$primary" "$port"
-		;;
+	*role:master*) repoint ;;
 	esac
 }
 
@@ -209,8 +212,7 @@ follow() {
 	agreed
 	answer=$said
 	if [ -n "$primary" ] && [ "$primary" != "$me" ] && [ "$primary" != "$follows" ]; then
-		say "following $primary"
-		here replicaof "$primary" "$port"
+		repoint
 		here info replication
 	fi
 }

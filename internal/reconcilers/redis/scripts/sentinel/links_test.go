@@ -54,14 +54,9 @@ func TestLinks(t *testing.T) {
 			// The container ends.
 			p.write("answers/on sleep", script+fmt.Sprintf("*) : >%s ;;\nesac\n", p.path("stat")))
 			output, _ := p.run("voter-links.sh")
-			asked := strings.Split(p.read("answers/asked"), "\n")
+			asked := p.read("answers/asked")
 			for _, command := range []string{set, config} {
-				got := 0
-				for _, line := range asked {
-					if line == "127.0.0.1 26379 "+command {
-						got++
-					}
-				}
+				got := strings.Count(asked, "127.0.0.1 26379 "+command+"\n")
 				if got != tc.want {
 					t.Errorf("%q was asked %d times, want %d\n%s", command, got, tc.want, output)
 				}
