@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,14 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flotillav1 "github.com/flotilla-dev/flotilla/api/v1alpha1"
 )
@@ -70,6 +75,27 @@ func documented(t *testing.T, f *fleet) {
 	for _, name := range f.registered() {
 		g.Expect(apierrors.IsNotFound(f.members[name].Get(f.ctx, key, redis))).To(BeTrue(), "the copy in %s is gone", name)
 	}
+	// The garbage collector of a member looks for new kinds every 30 s, and knows nothing of an owner until then.
+	for _, name := range f.registered() {
+		g.Eventually(func() []string { return f.parts(name, key.Namespace) }, time.Minute, 200*time.Millisecond).Should(BeEmpty(), "in "+name)
+	}
+}
+
+// parts names what is left of the Redises of a namespace in a member.
+func (f *fleet) parts(member, namespace string) []string {
+	var names []string
+	for _, list := range []client.ObjectList{&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}} {
+		if err := f.members[member].List(f.ctx, list, client.InNamespace(namespace)); err != nil {
+			return []string{err.Error()}
+		}
+		_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+			if object := o.(client.Object); metav1.GetControllerOf(object) != nil {
+				names = append(names, fmt.Sprintf("%T %s", object, object.GetName()))
+			}
+			return nil
+		})
+	}
+	return names
 }
 
 // fenced returns the blocks of a page that begin with some lines.
