@@ -286,13 +286,16 @@ const (
 	snapshotFailed = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error."
 )
 
+// inform is what the readiness probe asks a server for.
+const inform = "127.0.0.1 info server persistence errorstats replication"
+
 func TestProbes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ordinal, ping, info string
 		live, ready         bool
 		persistence, says   string
 	}{
-		"a primary that answers":        {"0", "PONG", "", true, true, "", ""},
+		"a primary that answers":        {"0", "PONG", "role:master\r\n", true, true, "", ""},
 		"a server that loads":           {"0", "LOADING Redis is loading the dataset in memory", "", true, false, "", "The server is loading its data"},
 		"a server that runs a script":   {"0", "BUSY Redis is busy running a script.", "", true, false, "", "The server answers: BUSY"},
 		"another password":              {"0", "NOAUTH Authentication required.", "", true, false, "", "NOAUTH"},
@@ -320,10 +323,10 @@ func TestProbes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, topologyOf(), tc.ordinal)
 			p.write("secret", "auth", "password")
+			p.write("whole:", "data", ".flotilla.appended")
 			if tc.ping != "" {
 				p.write(tc.ping+"\n", "answers", "127.0.0.1 ping")
-				p.write(tc.info, "answers", "127.0.0.1 info replication")
-				p.write(tc.persistence, "answers", "127.0.0.1 info persistence")
+				p.write(tc.persistence+tc.info, "answers", inform)
 			}
 			for script, want := range map[string]bool{"live.sh": tc.live, "ready.sh": tc.ready} {
 				if output, code := p.run(script); (code == 0) != want {
@@ -354,8 +357,6 @@ func TestReadyProbe_an_append_only_file_is_rewritten_after_refused_writes(t *tes
 			if output, code := p.run("start.sh"); code != 0 {
 				t.Fatalf("start.sh exits with %d\n%s", code, output)
 			}
-			p.write("master_link_status:up\r\n", "answers", "127.0.0.1 info replication")
-			p.write("aof_enabled:1\r\naof_last_write_status:err\r\n", "answers", "127.0.0.1 info persistence")
 			for _, step := range []struct {
 				name, ping, info, answer, says string
 				asked                          bool
@@ -378,7 +379,10 @@ func TestReadyProbe_an_append_only_file_is_rewritten_after_refused_writes(t *tes
 				{"and all is well", "PONG", info(101, "0", "ok", ""), "", "", false},
 			} {
 				p.write(step.ping+"\n", "answers", "127.0.0.1 ping")
-				p.write(step.info, "answers", "127.0.0.1 info server persistence errorstats")
+				if step.ping == appendFailed {
+					step.info = strings.ReplaceAll(step.info, "aof_last_write_status:ok", "aof_last_write_status:err")
+				}
+				p.write(step.info+"role:slave\r\nmaster_link_status:up\r\n", "answers", inform)
 				p.write(step.answer+"\n", "answers", "127.0.0.1 "+request)
 				p.write("", "answers", "asked")
 				output, code := p.run("ready.sh")

@@ -39,12 +39,14 @@ const (
 func addSentinel(pod *corev1.PodSpec, s *flotillav1.RedisSpec) {
 	server := &pod.Containers[0]
 	server.Lifecycle = beforeStop("prestop-redis.sh")
+	// The voters and the proxies watch the server many times a second. To start a probe costs more CPU than all that.
+	server.ReadinessProbe, server.LivenessProbe = probe("ready.sh", 5, 2), probe("live.sh", 20, 3)
 	mount(server, sharedVolume, sharedDir)
 
 	voter := besideContainer(*server, sentinelContainer, "sentinel.sh", s.Sentinel.Resources)
 	voter.Ports = []corev1.ContainerPort{{Name: sentinelPortName, ContainerPort: sentinelPort, Protocol: corev1.ProtocolTCP}}
 	voter.Lifecycle = beforeStop("prestop-wait.sh", "0.5")
-	voter.LivenessProbe = probe("voter-live.sh", 10, 6)
+	voter.LivenessProbe = probe("voter-live.sh", 20, 3)
 
 	keeper := besideContainer(*server, keeperContainer, "keeper.sh", s.Sentinel.Resources)
 	keeper.Lifecycle = beforeStop("prestop-wait.sh", "0")

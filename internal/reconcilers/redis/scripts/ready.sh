@@ -5,7 +5,7 @@ set -u
 . "$config_dir/writable.sh"
 
 [ "$ordinal" = 0 ] && exit 0
-case $(ask -h 127.0.0.1 -p "$port" info replication) in
+case $info in
 *master_link_status:up*) exit 0 ;;
 *) unready "The replica is not in sync with its primary" ;;
 esac

@@ -11,15 +11,14 @@ if [ -s "$hold" ]; then
 fi
 . "$config_dir/writable.sh"
 
-answer=$(ask -h 127.0.0.1 -p "$port" info replication)
-case $answer in
+case $info in
 *role:master*) exit 0 ;;
 *master_sync_in_progress:1*) unready "The replica is copying its primary" ;;
 *master_link_status:up*) exit 0 ;;
 esac
 # A failover takes some seconds. A replica that was in sync may be read during that time; if all Pods were unready, the
 # Service of the primary would have no endpoints.
-priority=$(number "$answer" slave_priority:)
-down=$(number "$answer" master_link_down_since_seconds:)
+priority=$(number "$info" slave_priority:)
+down=$(number "$info" master_link_down_since_seconds:)
 [ "${priority:-0}" -gt 0 ] && [ "${down:-30}" -lt 30 ] && exit 0
 unready "The replica is not in sync with its primary"

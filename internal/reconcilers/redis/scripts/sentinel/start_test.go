@@ -218,13 +218,13 @@ func TestProbes(t *testing.T) {
 		"a replica that never had a link":         {"PONG", "role:slave\nmaster_link_status:down\nslave_priority:100\nmaster_link_down_since_seconds:-1", true, false, "not in sync"},
 
 		"a server that loads": {"LOADING Redis is loading the dataset in memory", "", true, false, "loading"},
-		"a full disk":         {"MISCONF Errors writing to the AOF file", "role:master", true, false, "writes are refused"},
+		"a full disk":         {"MISCONF Errors writing to the AOF file", "aof_last_write_status:err\nrole:master", true, false, "writes are refused"},
 		"no answer":           {"", "", false, false, "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, "1")
 			if tc.ping != "" {
-				p.answers(map[string]string{"127.0.0.1 6379 ping": tc.ping, "127.0.0.1 6379 info replication": tc.info})
+				p.answers(map[string]string{"127.0.0.1 6379 ping": tc.ping, "127.0.0.1 6379 info server persistence errorstats replication": tc.info})
 			}
 			for script, want := range map[string]bool{"live.sh": tc.live, "ready.sh": tc.ready} {
 				output, code := p.run(script)
