@@ -321,10 +321,12 @@ func (s *story) rollSentinels(t *testing.T, change func(spec *flotillav1.RedisSp
 // scaleSentinels adds Pods that do not vote: they never become the primary.
 func scaleSentinels(t *testing.T, s *story) {
 	voters := []string{redisName + "-0", redisName + "-1", redisName + "-2"}
+	var paused time.Duration
 	s.mustKeepAll(t, func(w *writer) {
 		s.scaleTo(t, 5)
 		s.whenBroken(t)
 		s.settle(t)
+		paused = w.takeLongest()
 		before, failovers := s.leader(t)
 		s.drop(t, &corev1.Pod{}, before)
 		s.awaitFailovers(t, failovers+1)
@@ -333,7 +335,13 @@ func scaleSentinels(t *testing.T, s *story) {
 		if now, _ := s.leader(t); !slices.Contains(voters, now) {
 			t.Errorf("the primary is %s, which does not vote", now)
 		}
+		w.takeLongest()
 		s.scaleTo(t, 3)
 		s.settle(t)
+		paused = max(paused, w.takeLongest())
 	})
+	if paused > unnoticed {
+		t.Errorf("writes paused for %s while replicas came and went", paused)
+	}
+	s.tell("they paused for %.1fs at most while replicas came and went", paused.Seconds())
 }
