@@ -21,8 +21,8 @@ import (
 const (
 	// connections is how many clients write at once, each the next key only after the last was acknowledged.
 	connections = 4
-	// pace keeps the data set small enough for a run of an hour.
-	pace = 3 * time.Millisecond
+	// pace keeps the data set of two hours below the limit of memory, above which writes are refused.
+	pace = 8 * time.Millisecond
 	// noticeable is the shortest time without an acknowledged write that counts as an outage; a busy machine has pauses.
 	noticeable = 500 * time.Millisecond
 	// unnoticed is how long writes may pause when nothing that they need was touched: a busy machine, no more.
