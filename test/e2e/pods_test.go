@@ -189,6 +189,8 @@ func (s *story) mayLoseBuffered(t *testing.T, happen func(kill func(args ...stri
 // watchBuffer keeps asking the primary whether its buffer is empty, and begins with one that is. What it returns ends that when
 // the primary is dead, and says how many writes have been acknowledged since the buffer was seen empty last.
 func (s *story) watchBuffer(t *testing.T, w *writer) func() int {
+	// Several times between two writes of a connection.
+	const often = pace / 4
 	t.Helper()
 	var pod corev1.Pod
 	s.get(t, redisName+"-0", &pod)
@@ -207,7 +209,7 @@ func (s *story) watchBuffer(t *testing.T, w *writer) func() int {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(pace):
+			case <-time.After(often):
 			}
 		}
 	})
