@@ -179,6 +179,7 @@ func killDuringFirstCopies(t *testing.T, s *story) {
 	var links map[string]string
 	s.mayLoseLittle(t, func(*writer) {
 		before := s.identities(t, s.member)
+		s.slowCopies(t, primary)
 		s.loseVolumes(t, replicas...)
 		within(t, settleTime, 50*time.Millisecond, "a replica copies", func(ctx context.Context) error {
 			links = map[string]string{}
@@ -209,6 +210,16 @@ func killDuringFirstCopies(t *testing.T, s *story) {
 }
 
 func podName(ordinal int) string { return fmt.Sprintf("%s-%d", redisName, ordinal) }
+
+// slowCopies has a server take a millisecond for each key that it copies, until it is started again.
+func (r *instance) slowCopies(t *testing.T, pod corev1.Pod) {
+	t.Helper()
+	c := r.dialPod(pod)
+	defer func() { _ = c.Close() }()
+	if err := c.ConfigSet(t.Context(), "rdb-key-save-delay", "1000").Err(); err != nil {
+		t.Fatalf("slowing the copies of %s: %v", pod.Name, err)
+	}
+}
 
 // linkOf is what the server of a Pod says of its link to the primary, or "" if it says nothing.
 func (r *instance) linkOf(ctx context.Context, pod corev1.Pod) string {
