@@ -178,6 +178,9 @@ await_usable || done_with "no replica that the sentinels would promote"
 lap usable
 align
 lap aligned
+# A PING that reaches the other replicas, and not the one that has just been promoted, is a history that this one does not have:
+# they would copy everything, and it takes no write before one of them has.
+here config set repl-ping-replica-period 3600
 here client pause 40000 write
 if ! even; then
 	# Promoting a replica that lacks acknowledged writes would lose them. On SIGTERM the server waits for its replicas.
